@@ -43,14 +43,14 @@ class Compare(unittest.TestCase):
         self.assertTrue(compare.is_met(2.0, "at most", 2) and not compare.is_met(2.01, "at most", 2))
         self.assertFalse(compare.is_met(math.nan, "at least", 2) or compare.is_met(math.nan, "at most", 2))
 
-    def test_what_was_not_measured_is_left_out_and_null_is_missed(self):
+    def test_unmeasured_part_is_omitted_and_null_ratio_fails(self):
         self.assertEqual(judged(report("folio", touch=None)), {})
         touch = part({}, page__adaptive__kernel=3.0, page__adaptive__kernel_huge=0.5)
         self.assertEqual(list(judged(report("folio", touch=touch)).values()), [True, False])
         touch = part({}, page__adaptive__kernel=None)
         self.assertEqual(list(judged(report("folio", touch=touch)).values()), [False])
 
-    def test_two_threads_are_judged_where_they_serve_themselves(self):
+    def test_two_threads_are_judged_with_direct_delivery_only(self):
         def ratio(who, figure, times):
             ours, one = ({"who": who, "threads": threads} for threads in (2, 1))
             return {"figure": figure, "ours": ours, "against": one, "times": times}
@@ -73,19 +73,19 @@ class Compare(unittest.TestCase):
         found = judged(report("programs", sums=[one(2, 0.9, []), one(4, None, ["gcc"])]))
         self.assertEqual(list(found.values()), [True, True, True, True, False, True])
 
-    def test_what_fits_may_take_a_twentieth_longer(self):
+    def test_program_that_fits_may_take_five_percent_longer(self):
         fits = part({"direct": {"store_bytes": 0}}, seconds__direct__plain=0.96, seconds__handler__plain=0.9)
         found = judged(report("fits", http=fits))
         self.assertEqual(sorted(found.values()), [False, True, True])
 
-    def test_a_set_that_never_becomes_steady_meets_nothing(self):
+    def test_set_that_never_becomes_steady_fails_its_target(self):
         def met(faults, steady):
             shift = part({"millpond": {"faults_over_set": faults, "steady_after": steady}})
             return list(judged(report("workingset", shift=shift)).values())
 
         self.assertEqual((met(1.1, 2), met(1.3, 2), met(0.5, None)), ([True], [False], [False]))
 
-    def test_an_excess_is_a_part_of_what_is_read_without_freeing(self):
+    def test_excess_reads_are_judged_relative_to_reads_without_freeing(self):
         def met(lazy, eager, keep):
             medians = {"lazy_free": lazy, "discard": eager, "keep": keep}
             sides = {side: {"pswpin": reads, "pages_touched": 10_000} for side, reads in medians.items()}
@@ -97,7 +97,7 @@ class Compare(unittest.TestCase):
         self.assertEqual(met(0, 0, 0), [False, True], "nothing was in the store")
         self.assertEqual(met(21, 21, 100), [True, False])
 
-    def test_each_offset_is_held_against_both_ways_of_the_kernel(self):
+    def test_each_offset_is_compared_with_both_kernel_methods(self):
         medians = {"from_0": {"move": 2.0}, "from_4096": {"move": 4.0}, "half_stored": {"move": 3.0}}
         ratios = {
             "move__from_0__kernel": 1.5,
@@ -108,7 +108,7 @@ class Compare(unittest.TestCase):
         met = judged(report("remap", move=part(medians, **ratios)))
         self.assertEqual(list(met.values()), [True, True, False, False, False])
 
-    def test_one_long_wait_is_too_many(self):
+    def test_a_single_long_wait_fails(self):
         wait = {"longest_mmap": 11_000.0, "longest_fault": 1.0}
         ratios = {"blocked__free_async__kernel": 1111.0, "cpu__free_async__kernel": 0.9}
         met = judged(report("free", blocked=part({"free_async": wait}, **ratios)))

@@ -27,7 +27,7 @@ def features(edges):
 
 
 class Features(unittest.TestCase):
-    def test_tests_build_no_crate_a_second_time(self):
+    def test_build_and_tests_use_the_same_features_of_each_crate(self):
         built, tested = features("normal,build"), features("normal,build,dev")
         differ = {package: (built[package], tested[package])
                   for package in built if built[package] != tested.get(package)}

@@ -21,7 +21,7 @@ def judged(may_refuse=False, expects="all", native=NATIVE, **differs):
 
 
 class Verdicts(unittest.TestCase):
-    def test_what_prints_the_same_within_its_budget_is_right(self):
+    def test_same_output_within_the_budget_is_right(self):
         row = judged()
         self.assertEqual((row.verdict, row.peak, row.slower), ("right", 1.0, 2.0))
 
@@ -33,7 +33,7 @@ class Verdicts(unittest.TestCase):
             row = judged(**differs)
             self.assertTrue(row.is_wrong and says in row.verdict, row.verdict)
 
-    def test_a_refusal_is_right_where_it_must_be_and_says_what_to_do(self):
+    def test_refusal_is_right_only_if_allowed_and_with_a_remedy(self):
         refused = {"status": verdict.REFUSED, "err": "millpond: userfaultfd is refused: sudo sysctl vm.unprivileged_userfaultfd=1\n"}
         self.assertEqual(judged(may_refuse=True, **refused).verdict, "refused")
         self.assertIn("WRONG: refused", judged(**refused).verdict)
@@ -41,7 +41,7 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(judged(may_refuse=True, status=verdict.REFUSED, err=forbidden).verdict, "refused")
         self.assertIn("without a way out", judged(may_refuse=True, status=verdict.REFUSED, err="millpond: no\n").verdict)
 
-    def test_a_kernel_that_closes_memory_to_its_owner_may_be_refused_where_nothing_else_is_left(self):
+    def test_refusal_is_allowed_if_the_kernel_forbids_closed_memory_writes(self):
         root, contained = matrix.Setting("root"), matrix.Setting("contained", user=True, filter=True)
         for setting, way, forces, may in (
             (root, "protections", True, False), (root, "protections", False, True), (root, "direct", False, False),
@@ -49,17 +49,17 @@ class Verdicts(unittest.TestCase):
         ):
             self.assertEqual(setting.may_refuse(way, forces), may, (setting.name, way, forces))
 
-    def test_a_program_that_fails_natively_says_nothing(self):
+    def test_program_that_fails_natively_is_not_judged(self):
         self.assertTrue(judged(native=NATIVE | {"status": 1}, status=1).verdict.startswith("skipped"))
 
-    def test_a_doctor_who_is_wrong_is_noticed(self):
+    def test_wrong_doctor_result_is_reported(self):
         said = {"": {"run works": True, "handler": True, "direct": True}}
         rows = [verdict.Row("6.1", "root", "sort", "handler", "refused"), verdict.Row("6.1", "root", "sort", "direct", "right")]
         self.assertEqual(len(verdict.untrue(said, rows)), 1)
 
 
 class Carried(unittest.TestCase):
-    def test_the_tests_calls_are_found_with_their_loops_and_lengths(self):
+    def test_calls_in_preload_tests_are_found_with_loops_and_durations(self):
         found = {(one["name"], *one["arguments"]) for one in carried.calls()}
         self.assertLess({("errno_table",), ("arenas", "3"), ("racing_maps", carried.RACE)}, found)
 

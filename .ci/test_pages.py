@@ -26,15 +26,15 @@ class LinkTests(unittest.TestCase):
             (root / "other.md").write_text("# What `it` is, in [two](page.md) words\n")
             return list(pages.broken_links(root, [pathlib.Path("page.md")]))
 
-    def test_links_that_lead_somewhere(self) -> None:
+    def test_valid_links_are_accepted(self) -> None:
         self.assertEqual(self.broken("# Here\n[a](other.md) [b](#here) [c](https://example.org/x)"), [])
         self.assertEqual(self.broken("[a](other.md#what-it-is-in-two-words)"), [])
 
-    def test_links_that_lead_nowhere(self) -> None:
+    def test_broken_links_are_found(self) -> None:
         for text in ("[a](none.md)", "[a](other.md#none)", "[a](#none)"):
             self.assertEqual(len(self.broken(text)), 1, text)
 
-    def test_what_is_code_is_no_link(self) -> None:
+    def test_links_inside_code_are_ignored(self) -> None:
         self.assertEqual(self.broken("`[a](none.md)`\n```\n[a](none.md)\n# no heading\n```\n"), [])
 
 
@@ -47,7 +47,7 @@ class MessageTests(unittest.TestCase):
         report::line(format_args!("the cart at {at:#x} is empty"))
     """
 
-    def test_each_message_has_a_row(self) -> None:
+    def test_messages_without_a_row_are_found(self) -> None:
         sources = {"crates/cli/src/x.rs": self.SOURCE}
         page = "| `the horse … is lame (…): rest it` | |\n| `the cart at … is empty` | |\n"
         self.assertEqual(list(pages.missing_messages(page, sources)), [])
@@ -55,7 +55,7 @@ class MessageTests(unittest.TestCase):
         self.assertEqual(len(list(pages.missing_messages(page.splitlines()[0], sources))), 1)
         self.assertEqual(len(list(pages.missing_messages("", sources))), 2)
 
-    def test_a_row_of_no_message_is_found(self) -> None:
+    def test_row_without_a_message_is_found(self) -> None:
         page = "| `the old donkey is lame beyond hope: …` | |\n"
         self.assertEqual(len(list(pages.stale_messages(page, pages.strings(self.SOURCE)))), 1)
 
@@ -64,7 +64,7 @@ class MessageTests(unittest.TestCase):
 
 
 class WordTests(unittest.TestCase):
-    def test_a_variable_and_an_option_that_no_text_names(self) -> None:
+    def test_undocumented_variable_and_option_are_found(self) -> None:
         variables = '        name: "MILLPOND_RAM",\n        name: "MILLPOND_TELL",\n'
         args = "#[arg(long, value_name = \"SIZE\")]\n    pub(crate) ram: u64,\n#[arg(long)]\n    pub(crate) lazy_purge: Switch,\n"
         texts = "MILLPOND_RAM --ram"
@@ -74,7 +74,7 @@ class WordTests(unittest.TestCase):
 
 
 class BookTests(unittest.TestCase):
-    def test_links_between_pages(self) -> None:
+    def test_broken_links_between_book_pages_are_found(self) -> None:
         with tempfile.TemporaryDirectory() as place:
             book = pathlib.Path(place).resolve()
             (book / "a.html").write_text('<h1 id="x">x</h1><a href="b.html#y">b</a><a href="https://example.org">c</a>')

@@ -30,7 +30,7 @@ class Contents(PondCase):
             self.assertTrue(np.array_equal(numbers[begin : begin + step], expected(begin)))
         self.assertGreater(self.pond.stats().pgmajfault, 0)
 
-    def test_as_numpy_makes_them(self):
+    def test_arrays_match_numpys_shape_strides_and_contents(self):
         for made, expected in [
             (self.pond.zeros((3, 4)), np.zeros((3, 4))),
             (self.pond.zeros(5, "i2", order="F"), np.zeros(5, "i2")),
@@ -50,7 +50,7 @@ class Contents(PondCase):
                 self.assertEqual(made.strides, expected.strides)
                 self.assertTrue(np.array_equal(made, expected))
 
-    def test_structures_and_text(self):
+    def test_structured_and_text_arrays_can_be_filled(self):
         kind = np.dtype([("id", "i4"), ("name", "U8"), ("at", "f8", 3)], align=True)
         rows = self.pond.zeros(1000, kind)
         rows["name"][7] = "seven"
@@ -58,7 +58,7 @@ class Contents(PondCase):
         self.assertEqual(rows["name"][7], "seven")
         self.assertEqual(rows[8]["at"].tolist(), [1, 2, 3])
 
-    def test_without_elements(self):
+    def test_arrays_without_elements_are_accepted_everywhere(self):
         for shape in (0, (0, 5), (3, 0)):
             empty = self.pond.zeros(shape)
             self.assertEqual(empty.size, 0)
@@ -69,7 +69,7 @@ class Contents(PondCase):
                 millpond.advise(empty, "cold")
                 self.assertEqual(millpond.discard(empty), 0)
 
-    def test_copies(self):
+    def test_array_copies_other_arrays_and_buffers(self):
         source = np.asfortranarray(np.arange(12, dtype="i4").reshape(3, 4))
         copy = self.pond.array(source)
         self.assertTrue(np.array_equal(copy, source))
@@ -100,7 +100,7 @@ class Contents(PondCase):
         self.assertEqual(source.rows, [30, 30, 30, 30])
         self.assertTrue(np.array_equal(copy, source.data))
 
-    def test_what_refers_to_python_objects_is_refused(self):
+    def test_types_that_refer_to_python_objects_are_refused(self):
         kinds = [object, [("id", "i4"), ("what", object)]]
         if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
             kinds.append(np.dtypes.StringDType())
@@ -137,7 +137,7 @@ class Lifetime(PondCase):
         del again
         self.assertEqual(self.resident(), 0)
 
-    def test_what_is_too_much_at_once_is_not_one_after_the_other(self):
+    def test_successive_arrays_stay_within_the_budget(self):
         for turn in range(20):
             numbers = self.pond.full(16 * MIB // 8, turn)
             self.assertEqual(int(numbers[-1]), turn)
@@ -157,7 +157,7 @@ class Lifetime(PondCase):
         with self.assertRaisesRegex(millpond.Closed, "the pond is closed"):
             self.pond.zeros(1)
 
-    def test_a_pond_that_nobody_closes_goes_with_what_it_has(self):
+    def test_an_unclosed_pond_is_collected_with_its_objects(self):
         def make():
             pond = millpond.Pond("16M")
             # The callback refers to the pond, and the pond has the shrinker, so this is a cycle.

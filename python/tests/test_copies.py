@@ -14,7 +14,7 @@ from .support import MIB, PondCase, python
 
 
 class Coming(PondCase):
-    def test_from_array_keeps_what_the_array_was(self):
+    def test_from_array_keeps_dtype_shape_and_order(self):
         for source in [
             np.arange(12, dtype="i2").reshape(3, 4),
             np.asfortranarray(np.arange(12.0).reshape(3, 4)),
@@ -36,7 +36,7 @@ class Coming(PondCase):
             with self.assertRaisesRegex(TypeError, r"an array is wanted, not \w+"):
                 self.pond.from_array(wrong)
 
-    def test_asarray_copies_only_what_is_elsewhere(self):
+    def test_asarray_copies_only_memory_outside_the_pond(self):
         here = self.pond.zeros((3, 4), "f4")
         self.assertIs(self.pond.asarray(here), here)
         self.assertIs(self.pond.asarray(here, np.float32, order="C"), here)
@@ -62,7 +62,7 @@ class Files(PondCase):
         self.addCleanup(directory.cleanup)
         self.path = os.path.join(directory.name, "numbers.npy")
 
-    def test_of_every_form(self):
+    def test_arrays_of_every_form_are_saved_and_loaded(self):
         many_names = [(f"{n:050}", "i1") for n in range(100)]
         numbers = self.pond.from_array(np.arange(24, dtype=">i4").reshape(2, 3, 4))
         for source in [
@@ -86,7 +86,7 @@ class Files(PondCase):
                 np.save(self.path, np.asarray(source))
                 self.assertTrue(np.array_equal(self.pond.load(self.path), source))
 
-    def test_what_is_no_such_file(self):
+    def test_unsuitable_arrays_and_files_are_refused(self):
         with self.assertRaisesRegex(millpond.InvalidError, "refers to Python's heap"):
             millpond.save(self.path, np.array([None]))
         with self.assertRaisesRegex(millpond.InvalidError, "beyond Latin-1"):
@@ -145,7 +145,7 @@ class Pickles(PondCase):
         with self.assertRaises(millpond.InvalidError):
             millpond.region_of(copy.deepcopy(self.pond.zeros(3)))
 
-    def test_what_stands_for_memory_says_how_to_copy_it(self):
+    def test_handles_that_cannot_be_copied_say_what_to_do_instead(self):
         region = self.pond.region("1M")
         cache = self.pond.shrinker(lambda: 0, lambda _objects: 0)
         self.addCleanup(cache.close)
@@ -163,7 +163,7 @@ class Pickles(PondCase):
 
 
 class Texts(PondCase):
-    def test_they_say_the_figures(self):
+    def test_reprs_show_the_figures(self):
         numbers = self.pond.zeros(8 * MIB)
         numbers[:] = np.arange(8 * MIB)
         region = millpond.region_of(numbers)

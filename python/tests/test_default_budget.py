@@ -53,11 +53,11 @@ with millpond.Pond("32M"{store}) as pond:
 
 
 class DefaultBudget(unittest.TestCase):
-    def test_random_numbers_stay_within_it(self):
+    def test_random_numbers_stay_within_the_default_budget(self):
         run = python(RANDOM_NUMBERS)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
 
-    def test_without_a_place_for_a_file_it_is_compressed_ram_and_one_line(self):
+    def test_missing_store_directory_falls_back_to_ram_with_one_message(self):
         with tempfile.TemporaryDirectory() as scratch:
             missing = str(Path(scratch) / "missing")
             for store in ["", ', store="auto"']:

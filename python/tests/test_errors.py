@@ -25,7 +25,7 @@ def anybody_may_handle() -> bool:
 
 
 class Errors(PondCase):
-    def test_what_opening_refuses(self):
+    def test_opening_refuses_invalid_options(self):
         for options, error, message in [
             (dict(ram="1M"), ValueError, "16 MiB"),
             (dict(ram="lots"), ValueError, "a budget of 'lots'"),
@@ -44,7 +44,7 @@ class Errors(PondCase):
                     millpond.Pond(**options)
                 self.assertIsInstance(caught.exception, millpond.Error)
 
-    def test_what_a_pond_refuses(self):
+    def test_a_pond_refuses_invalid_calls(self):
         self.pond.set_ram("20M")
         self.assertEqual(self.pond.stats().ram, 20 * MIB)
         self.pond.set_ram("32M")
@@ -67,7 +67,7 @@ class Errors(PondCase):
                 act()
             self.assertIsInstance(caught.exception, millpond.Error)
 
-    def test_arrays_of_no_pond(self):
+    def test_arrays_outside_any_pond_are_refused(self):
         for call in (
             millpond.region_of,
             millpond.snapshot,
@@ -83,7 +83,7 @@ class Errors(PondCase):
             with self.assertRaisesRegex(TypeError, "an array is wanted, not list"):
                 call([1, 2])
 
-    def test_a_lost_page_is_an_error_of_whoever_finds_out(self):
+    def test_a_lost_page_is_an_error_in_the_call_that_finds_it(self):
         # This runs in a process of its own, because the library writes to standard error which page
         # is lost, and an access to that page ends the process.
         ended = python(
@@ -116,7 +116,7 @@ numbers.sum()
 
     @unittest.skipUnless(os.getuid() == 0, "only root can become nobody")
     @unittest.skipIf(anybody_may_handle(), "this machine lets unprivileged programs use a handler")
-    def test_a_refused_handler_says_the_way_out(self):
+    def test_a_refused_handler_names_a_remedy(self):
         def act():
             os.setgroups([])
             os.setgid(65534)
@@ -133,7 +133,7 @@ numbers.sum()
 
 
 class Loading(unittest.TestCase):
-    def test_a_named_library_is_the_only_one(self):
+    def test_only_a_named_library_is_tried(self):
         for name, message in [("/nowhere.so", "/nowhere.so"), ("libc.so.6", "not Millpond's")]:
             with mock.patch.dict(os.environ, MILLPOND_LIBRARY=name):
                 self.assertEqual(_library.candidates(), [name])
@@ -143,7 +143,7 @@ class Loading(unittest.TestCase):
             self.assertIn(message, ended.stderr)
             self.assertIn("MILLPOND_LIBRARY", ended.stderr)
 
-    def test_the_order_of_places(self):
+    def test_the_bundled_library_comes_before_the_systems(self):
         with mock.patch.dict(os.environ):
             os.environ.pop("MILLPOND_LIBRARY", None)
             found = _library.candidates()

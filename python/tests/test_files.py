@@ -32,7 +32,7 @@ class Files(PondCase):
             self.assertEqual(opened.tobytes(), saved.tobytes())
             self.assertEqual(opened.flags.f_contiguous, saved.flags.f_contiguous)
 
-    def test_what_is_only_read_cannot_be_written(self):
+    def test_a_read_only_array_cannot_be_written(self):
         path = self.directory / "x.npy"
         np.save(path, np.arange(10))
         with self.assertRaises(ValueError):
@@ -81,7 +81,7 @@ class Files(PondCase):
         self.pond.close()
         self.assertEqual(view.tolist(), list(range(10, 20)))
 
-    def test_memmap_takes_what_numpys_takes(self):
+    def test_memmap_accepts_the_arguments_of_numpys(self):
         path = self.directory / "raw"
         np.arange(100, dtype="i4").tofile(path)
         for arguments in (

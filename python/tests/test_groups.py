@@ -22,7 +22,7 @@ class Groups(PondCase):
         group.set_limits(max="16M", high="12M")
         self.assertEqual(float(numbers.sum()), numbers.size)
 
-    def test_a_tree(self):
+    def test_groups_form_a_tree(self):
         above = self.pond.group("above", low="4M")
         below = self.pond.group("below", parent=above)
         numbers = self.pond.full(MIB, 1, np.uint8, group=below)
@@ -41,7 +41,7 @@ class Groups(PondCase):
             repr(above), r"^<millpond.Group 'above': [\d.]+[KM]? in RAM, [\d.]+[KM]? in the store>$"
         )
 
-    def test_what_is_refused(self):
+    def test_invalid_limits_and_groups_are_refused(self):
         for limits, message in [
             (dict(max="1M"), "4 MiB"),
             (dict(min="8M", max="4M"), "min"),
@@ -60,7 +60,7 @@ class Groups(PondCase):
 
 
 class Figures(PondCase):
-    def test_the_curve_says_what_more_would_save(self):
+    def test_the_curve_shows_what_more_memory_would_save(self):
         self.assertEqual(self.pond.curve(), [])
         self.assertIsNone(self.pond.avoided("32M"))
         numbers = self.pond.full(48 * MIB // 8, 1.0, folios="0")

@@ -24,7 +24,7 @@ class Growth(PondCase):
         np.save(self.path, array)
         return self.pond.open(self.path, "r+")
 
-    def test_a_saved_array_of_any_kind_grows_along_the_axis_that_lies_last_in_the_file(self):
+    def test_saved_arrays_of_any_kind_grow_along_their_outermost_axis(self):
         for array in (
             np.arange(10),
             np.arange(60, dtype="f4").reshape(3, 4, 5),
@@ -48,7 +48,7 @@ class Growth(PondCase):
                 self.assertEqual((loaded.dtype, loaded.shape), (longer.dtype, longer.shape))
                 np.testing.assert_array_equal(loaded, more)
 
-    def test_what_was_written_before_is_in_the_longer_array_and_in_the_file(self):
+    def test_earlier_writes_are_in_the_grown_array_and_in_the_file(self):
         numbers = self.saved(np.zeros(MIB))
         for n in range(1, 7):
             numbers[-MIB // 2 :] = n
@@ -97,7 +97,7 @@ class Growth(PondCase):
         self.assertEqual(millpond.grow(same, 11).tolist(), [*range(10), 0])
         self.assertEqual(len(np.load(self.path)), 11)
 
-    def test_of_several_threads_one_gets_the_longer_array(self):
+    def test_only_one_of_several_threads_gets_the_grown_array(self):
         numbers = self.saved(np.arange(1000))
         got = []
 
@@ -114,7 +114,7 @@ class Growth(PondCase):
             thread.join()
         self.assertEqual([array.size for array in got], [2000])
 
-    def test_what_cannot_grow_stays_as_it_is(self):
+    def test_a_refused_growth_changes_nothing(self):
         archive = self.path.with_suffix(".npz")
         np.savez(archive, a=np.arange(10))
         raw = self.path.with_suffix(".raw")
@@ -191,7 +191,7 @@ class Growth(PondCase):
         self.assertEqual(millpond.grow(opened, 99).size, 99)
         self.assertEqual(np.load(self.path).size, 99)
 
-    def test_version_2_of_the_format(self):
+    def test_files_of_format_version_2_grow(self):
         with self.path.open("wb") as file:
             np.lib.format.write_array(file, np.arange(10), version=(2, 0))
         millpond.grow(self.pond.open(self.path, "r+"), 4000)[-1] = 5

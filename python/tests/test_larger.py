@@ -27,7 +27,7 @@ class Larger(PondCase):
         expected = float((np.arange(size, dtype=np.float64) ** 2).sum())
         self.assertTrue((product == expected).all())
 
-    def test_in_columns_and_rows(self):
+    def test_sums_over_columns_and_rows_are_right(self):
         table = self.pond.zeros((2048, 4096))
         table += np.arange(4096)
         table.T[:] += np.arange(2048)

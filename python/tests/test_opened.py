@@ -121,7 +121,7 @@ class Opened(PondCase):
                 elif wanted is not None:
                     self.assert_same(got, wanted)
 
-    def test_each_array_of_a_saved_file_does_what_an_ordinary_one_does(self) -> None:
+    def test_arrays_of_a_saved_file_behave_like_ordinary_ones(self) -> None:
         path = self.directory / "x.npy"
         for name, array in ARRAYS.items():
             np.save(path, array)
@@ -130,7 +130,7 @@ class Opened(PondCase):
                     self.check_uses(self.pond.open(path, mode), np.load(path))
             self.assert_same(np.load(path), array)
 
-    def test_each_array_of_an_archive_does_what_an_ordinary_one_does(self) -> None:
+    def test_arrays_of_an_archive_behave_like_ordinary_ones(self) -> None:
         path = self.directory / "x.npz"
         np.savez(path, **{name.replace(" ", "_"): array for name, array in ARRAYS.items()})
         opened = self.pond.open(path)
@@ -140,7 +140,7 @@ class Opened(PondCase):
                 with self.subTest(name):
                     self.check_uses(array, loaded[name])
 
-    def test_what_is_saved_out_of_a_file_is_the_file_again(self) -> None:
+    def test_saving_an_opened_array_reproduces_its_file(self) -> None:
         path, other = self.directory / "x.npy", self.directory / "y.npy"
         for name, array in ARRAYS.items():
             np.save(path, array)

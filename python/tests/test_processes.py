@@ -34,7 +34,7 @@ class Threads(PondCase):
         if failures:
             raise failures[0]
 
-    def test_each_with_a_part_of_one_array(self):
+    def test_threads_fill_and_read_parts_of_one_array(self):
         numbers = self.pond.zeros((4, 32 * MIB // 8), np.int64)
 
         def work(row):
@@ -44,7 +44,7 @@ class Threads(PondCase):
 
         self.run_all(*(lambda row=row: work(row) for row in range(4)))
 
-    def test_making_and_dropping_beside_calls(self):
+    def test_arrays_made_and_dropped_during_calls_leave_nothing(self):
         def work(seed):
             random = np.random.default_rng(seed)
             for turn in range(60):
@@ -61,7 +61,7 @@ class Threads(PondCase):
         self.pond.quiesce()
         self.assertEqual(self.pond.stats().resident, 0)
 
-    def test_closing_beside_calls(self):
+    def test_closing_a_pond_during_calls_is_safe(self):
         for _ in range(20):
             pond = millpond.Pond("16M", delivery="in-thread")
             region = pond.region("1M")
@@ -83,7 +83,7 @@ class Threads(PondCase):
 
             self.run_all(call, call, close)
 
-    def test_growing_beside_making_arrays(self):
+    def test_growing_a_region_while_arrays_are_made_is_safe(self):
         region = self.pond.region("1M")
         done = threading.Event()
 
@@ -149,7 +149,7 @@ class Forks(PondCase):
             millpond.discard(numbers)
         self.assertFalse(shrinker._handle.closed)
 
-    def test_a_touch_ends_the_child(self):
+    def test_a_touch_in_a_forked_child_ends_it_with_a_message(self):
         numbers = self.pond.full(MIB, 7, np.uint8)
         with tempfile.TemporaryFile() as said:
 
@@ -162,7 +162,7 @@ class Forks(PondCase):
             self.assertRegex(said.read().decode(), "^millpond: .* before the fork.*\n$")
         self.assertTrue((numbers == 7).all())
 
-    def test_a_pool_of_processes_that_touch_ends(self):
+    def test_a_pool_whose_workers_touch_the_parents_memory_ends(self):
         # multiprocessing.Pool would replace its workers for ever; each worker says why it ends.
         ended = python(
             """
@@ -183,7 +183,7 @@ assert numbers.sum() == 7000
         self.assertEqual((ended.returncode, ended.stdout), (0, "broken\n"), ended.stderr)
         self.assertIn("millpond: this process, forked from one that has a manager", ended.stderr)
 
-    def test_multiprocessing(self):
+    def test_a_multiprocessing_child_is_refused_calls_and_drops_arrays(self):
         numbers = self.pond.full(MIB, 7, np.uint8)
         context = multiprocessing.get_context("fork")
         queue = context.SimpleQueue()
@@ -207,7 +207,7 @@ assert numbers.sum() == 7000
         self.assertEqual(queue.get(), "dropped")
         self.assertTrue((numbers == 7).all())
 
-    def test_a_lock_that_a_thread_held_is_no_harm(self):
+    def test_a_lock_held_during_the_fork_does_not_block_the_child(self):
         region = self.pond.region("1M")
         with region._handle._lock, region._lock, self.pond._handle._lock:
 
@@ -227,7 +227,7 @@ class Exit(unittest.TestCase):
         ended = python(program)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""), ended.stdout)
 
-    def test_with_everything_alive(self):
+    def test_the_interpreter_exits_cleanly_with_everything_alive(self):
         self.ends_well(
             """
 import atexit, threading, numpy, millpond
@@ -249,7 +249,7 @@ threading.Thread(target=touch, daemon=True).start()
 """
         )
 
-    def test_what_is_called_after_the_end_says_so(self):
+    def test_calls_after_the_end_raise_closed(self):
         self.ends_well(
             """
 import atexit

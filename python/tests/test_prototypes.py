@@ -56,7 +56,7 @@ def without_comments() -> str:
 @unittest.skipUnless(HEADER.exists(), "the C header is not here: the package is not in a checkout")
 class Prototypes(unittest.TestCase):
     @unittest.skipUnless(shutil.which("cc"), "there is no C compiler (cc) to ask")
-    def test_layouts_are_the_compilers(self):
+    def test_layouts_match_the_compilers(self):
         ours = expected()
         lines = "".join(f'    printf("%zu\\n", (size_t)({what}));\n' for what in ours)
         includes = f'#include "{HEADER}"\n#include <stdio.h>\n'
@@ -76,7 +76,7 @@ class Prototypes(unittest.TestCase):
         structures = set(re.findall(r"struct (millpond_\w+) \{", text))
         self.assertEqual(structures, set(STRUCTURES))
 
-    def test_as_many_arguments(self):
+    def test_declared_argument_counts_match_the_header(self):
         text = without_comments()
         for name, (_, arguments) in _prototypes.FUNCTIONS.items():
             declared = re.search(rf"\b{name}\((.*?)\);", text, re.DOTALL)[1]

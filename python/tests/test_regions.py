@@ -11,7 +11,7 @@ from .support import MIB, PondCase
 
 
 class Resizing(PondCase):
-    def test_growing_keeps_what_is_there(self):
+    def test_growing_keeps_the_contents(self):
         region = self.pond.region("1M")
         neighbour = self.pond.region("1M")
         region.array()[:] = 7
@@ -21,7 +21,7 @@ class Resizing(PondCase):
         self.assertEqual((grown[MIB - 1], grown[MIB], grown[-1]), (7, 0, 0))
         self.assertEqual(neighbour.size, MIB)
 
-    def test_shrinking_forgets_what_was_beyond(self):
+    def test_shrinking_forgets_the_contents_beyond_the_new_size(self):
         region = self.pond.region("4M")
         region.array()[:] = 7
         region.shrink(MIB + 100)
@@ -30,7 +30,7 @@ class Resizing(PondCase):
         bytes_ = region.array()
         self.assertEqual((bytes_[MIB + 99], bytes_[MIB + 100], bytes_[-1]), (7, 0, 0))
 
-    def test_not_while_there_are_arrays(self):
+    def test_resizing_and_freeing_are_refused_while_arrays_exist(self):
         region = self.pond.region("1M")
         view = region.array("i4", (2, 3))[1:, 1]
         for change in (lambda: region.grow("2M"), lambda: region.shrink(4096), region.free):
@@ -46,7 +46,7 @@ class Resizing(PondCase):
         with self.assertRaisesRegex(millpond.Closed, "the region is closed"):
             region.array()
 
-    def test_a_size_that_cannot_be_leaves_it_usable(self):
+    def test_an_impossible_size_leaves_the_region_usable(self):
         region = self.pond.region("1M")
         for change, size in ((region.grow, 4096), (region.shrink, "2M"), (region.shrink, 0)):
             with self.assertRaises(millpond.InvalidError):
@@ -75,7 +75,7 @@ class Resizing(PondCase):
             with self.assertRaises(millpond.InvalidError):
                 bad()
 
-    def test_as_an_array_it_is_its_bytes(self):
+    def test_asarray_of_a_region_is_its_bytes(self):
         region = self.pond.region(5)
         data = np.asarray(region)
         data[:] = 3

@@ -66,7 +66,7 @@ class Remote(unittest.TestCase):
                 pond.close()
                 self.assertEqual(os.listdir(self.place), [])
 
-    def test_what_is_wrong_is_refused(self):
+    def test_invalid_stores_are_refused(self):
         opened(f"zram,{self.url}").close()
         for options, error, message in [
             (dict(store="auto,ftp://host/x"), ValueError, "use s3://"),
@@ -116,7 +116,7 @@ class Remote(unittest.TestCase):
         self.assertEqual(printed[1], printed[0])
         self.assertEqual(os.listdir(self.place), [])
 
-    def test_a_library_without_these_stores_says_so(self):
+    def test_a_library_without_remote_stores_says_so(self):
         said = python(f"import millpond; millpond.Pond('16M', store='zram,{self.url}').close()")
         if said.returncode:
             self.assertIn("StoreError", said.stderr)

@@ -37,7 +37,7 @@ class Shrinkers(PondCase):
         shrinker.close()
         self.assertEqual(len(cache), left)
 
-    def test_it_stays_without_a_reference_and_ends_with_the_pond(self):
+    def test_a_shrinker_needs_no_reference_and_ends_with_the_pond(self):
         called = []
         self.pond.shrinker(lambda: called.append(1) or 1, lambda objects: 0)
         gc.collect()
@@ -64,7 +64,7 @@ class Shrinkers(PondCase):
             sys.unraisablehook = before
         caught.clear()
 
-    def test_one_may_end_itself(self):
+    def test_a_shrinker_may_close_itself(self):
         ended = threading.Event()
 
         def count():
@@ -76,7 +76,7 @@ class Shrinkers(PondCase):
         self.press(ended.is_set)
         self.press(lambda: True)
 
-    def test_the_last_reference_may_go_inside(self):
+    def test_the_last_reference_may_be_dropped_in_a_callback(self):
         pond = millpond.Pond("16M")
         numbers = pond.zeros(32 * MIB // 8)
         gone = threading.Event()
@@ -96,7 +96,7 @@ class Shrinkers(PondCase):
         gc.collect()
         self.assertTrue(gone.wait(10))
 
-    def test_of_a_group(self):
+    def test_a_shrinker_of_a_group_is_called(self):
         group = self.pond.group("small", max="4M")
         asked = []
         with self.pond.shrinker(lambda: asked.append(1) or 0, lambda objects: 0, group=group):

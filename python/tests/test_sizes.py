@@ -9,7 +9,7 @@ from millpond._size import parse
 
 
 class Sizes(unittest.TestCase):
-    def test_texts_and_numbers(self):
+    def test_sizes_are_parsed_from_texts_and_numbers(self):
         for size, expected in [
             ("512M", 512 << 20),
             ("2G", 2 << 30),
@@ -29,7 +29,7 @@ class Sizes(unittest.TestCase):
             with self.subTest(size=size):
                 self.assertEqual(parse(size), expected)
 
-    def test_what_is_no_size_is_refused_by_name(self):
+    def test_an_invalid_size_is_refused_by_name(self):
         texts = ("", "M", "12Q", "1.2.3G", "-1", "1e9", "5iB", "1 M M", "9999999T")
         for size in (*texts, -1, 1 << 63):
             with self.subTest(size=size):

@@ -8,7 +8,7 @@ from .support import MIB, PondCase
 
 
 class Snapshots(PondCase):
-    def test_neither_sees_what_is_written_to_the_other(self):
+    def test_source_and_snapshot_do_not_see_each_others_writes(self):
         numbers = self.pond.zeros(64 * MIB // 8, np.int64)
         numbers[:] = np.arange(numbers.size)
         before = millpond.snapshot(numbers)
@@ -31,7 +31,7 @@ class Snapshots(PondCase):
             self.assertTrue(np.array_equal(copy, view))
             self.assertIsNot(millpond.region_of(copy), millpond.region_of(view))
 
-    def test_in_any_order(self):
+    def test_snapshots_can_be_dropped_in_any_order(self):
         numbers = self.pond.full(MIB, 1)
         first = millpond.snapshot(numbers)
         second = millpond.snapshot(first)
@@ -43,7 +43,7 @@ class Snapshots(PondCase):
         self.pond.quiesce()
         self.assertEqual(self.pond.stats().resident, 0)
 
-    def test_a_pin_is_in_the_way(self):
+    def test_a_snapshot_of_a_pinned_array_is_refused(self):
         numbers = self.pond.full(MIB, 1)
         with millpond.pin(numbers[:1]):
             with self.assertRaisesRegex(millpond.Pinned, "offset 0 is pinned"):

@@ -28,12 +28,12 @@ class Types(unittest.TestCase):
                 timeout=300,
             )
 
-    def test_the_package_and_its_use(self):
+    def test_the_package_and_its_use_pass_type_checking(self):
         use = PACKAGE.parent / "tests" / "typed_use.py"
         checked = self.mypy(str(PACKAGE), str(use))
         self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
 
-    def test_wrong_use_is_found(self):
+    def test_wrong_use_fails_type_checking(self):
         wrong = {
             "millpond.Pond(ram=None)": "arg-type",
             'millpond.Pond("1G").zeros(3, order="K")': "arg-type",

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sleeping_passes_time_and_threads_that_ended_count() {
+    fn sleep_adds_wall_time_and_ended_threads_count_as_cpu_time() {
         let clock = Clock::start();
         std::thread::sleep(Duration::from_millis(30));
         assert!(clock.wall() >= 30_000.0);

@@ -260,7 +260,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn one_at_a_time_and_no_file_stays() {
+    fn second_guard_is_refused_and_no_lock_file_remains() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         let first = Guard::acquire_at(&path).unwrap();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_runs_worker_is_ended_and_its_record_cut_short_is_no_harm() {
+    fn worker_of_a_killed_run_is_ended_and_a_truncated_record_ignored() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_is_read_and_no_more_is_allowed() {
+    fn available_memory_is_parsed_and_larger_requests_are_refused() {
         let text = "MemTotal: 3 kB\nMemAvailable:   12 kB\n";
         assert_eq!(available(text), Some(12288));
         assert_eq!(available("MemTotal: 3 kB\n"), None);

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_are_read_as_they_are_written() {
+    fn orders_round_trip_through_text_and_json() {
         for text in ["0", "9", "adaptive", "adaptive:4"] {
             let order: BenchOrder = text.parse().unwrap();
             let json = serde_json::to_string(&order).unwrap();

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn each_figure_has_its_own_rule_and_those_that_are_not_known_are_left_out() {
+    fn each_figure_has_its_own_rule_and_unknown_ones_are_omitted() {
         let round = |value: u64, known| Found {
             middle: value as f64,
             count: value,

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_systems_programs_are_found_and_others_are_named() {
+    fn system_programs_are_found_and_missing_ones_named() {
         assert!(find("sh").unwrap().is_absolute());
         let error = find("no-such-program").unwrap_err();
         assert!(error.to_string().contains("no-such-program"));

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_are_written_as_they_are_read() {
+    fn side_names_round_trip_through_text() {
         written_as_read::<file::Side>(&["kernel", "kernel_advised", "device"]);
         written_as_read::<fits::Side>(&["plain"]);
         written_as_read::<free::Side>(&["kernel", "kernel_huge"]);

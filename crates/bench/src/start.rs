@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_process_costs_is_seen_by_its_parent() {
+    fn parent_measures_time_and_faults_of_a_child() {
         let outcome = work(&Sizes { times: 3 }).unwrap();
         assert!(outcome.wall > 0.0 && outcome.faults > 10.0, "{outcome:?}");
     }

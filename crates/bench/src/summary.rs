@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_and_people_see_the_same_part() {
+    fn json_and_text_report_the_same_parts() {
         let mut summary = summary(rounds([0; 3]));
         summary.skip_once("third", &Skip("no root".to_owned()));
         summary.skip_once("third", &Skip("again".to_owned()));

@@ -113,7 +113,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn the_header_is_one_that_others_know() {
+    fn blkid_recognizes_our_swap_header() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("swap");
         let bytes = 1 << 20;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_area_is_somebody_elses() {
+    fn file_without_our_swap_header_is_not_ours() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         assert_eq!(owner(&path), Owner::Other);

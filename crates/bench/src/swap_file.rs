@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_ours_stays_and_what_was_begun_goes() {
+    fn foreign_file_is_kept_and_unfinished_swap_file_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = path_in(directory.path()).unwrap();
         remove(&path).unwrap();

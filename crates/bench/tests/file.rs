@@ -50,7 +50,7 @@ fn every_part_has_its_sides_and_their_bytes_are_right() {
 }
 
 #[test]
-fn the_machine_is_as_it_was_after_a_signal() {
+fn machine_is_restored_after_a_signal() {
     let mut command = bench("file", "random", &["--rounds=1000"]);
     command.args(SMALL);
     ends_with_the_machine_as_it_was(command);

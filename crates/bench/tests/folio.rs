@@ -49,7 +49,7 @@ fn has_kernel(report: &Value) -> bool {
 }
 
 #[test]
-fn one_setting_does_all_phases_and_what_came_in_is_counted() {
+fn one_setting_runs_all_phases_and_counts_pages_brought_in() {
     let _alone = alone();
     let Some(report) = report("swap,mix", &SWAP) else {
         return;
@@ -94,7 +94,7 @@ fn one_setting_does_all_phases_and_what_came_in_is_counted() {
 }
 
 #[test]
-fn an_order_of_its_own_takes_the_place_of_the_adaptive_one() {
+fn explicit_order_replaces_the_adaptive_one() {
     let _alone = alone();
     let mut options = SWAP.to_vec();
     options.push("--order=2");
@@ -111,7 +111,7 @@ fn an_order_of_its_own_takes_the_place_of_the_adaptive_one() {
 }
 
 #[test]
-fn first_touch_takes_the_faults_that_the_order_says() {
+fn first_touch_takes_as_many_faults_as_its_order_implies() {
     let _alone = alone();
     let Some(report) = report("touch", &["--touch-memory=16M"]) else {
         return;
@@ -135,7 +135,7 @@ fn first_touch_takes_the_faults_that_the_order_says() {
 }
 
 #[test]
-fn sparse_touches_make_resident_what_they_touch() {
+fn sparse_touches_make_whole_folios_resident() {
     let _alone = alone();
     let Some(report) = report("sparse", &["--sparse-memory=64M"]) else {
         return;
@@ -179,7 +179,7 @@ fn headers_are_used_with_and_without_millpond() {
 }
 
 #[test]
-fn an_image_is_measured_beside_a_fork() {
+fn snapshot_is_measured_next_to_a_fork() {
     let _alone = alone();
     let Some(report) = report("snapshot", &["--snapshot-memory=32M"]) else {
         return;

@@ -18,7 +18,7 @@ fn report(part: &str, options: &[&str]) -> Option<Value> {
 }
 
 #[test]
-fn what_is_freed_is_gone_and_another_thread_looks_on() {
+fn freed_memory_is_gone_while_another_thread_watches() {
     let _alone = alone();
     let tunings: [&[&str]; 2] = [
         &["--blocked-memory=64M"],
@@ -61,7 +61,7 @@ fn what_is_freed_is_gone_and_another_thread_looks_on() {
 }
 
 #[test]
-fn what_is_touched_again_is_zeros_on_every_side() {
+fn memory_touched_again_reads_zeros_on_every_side() {
     let _alone = alone();
     let options = ["--cycle-memory=16M", "--cycle-times=3"];
     let Some(report) = report("cycle", &options) else {

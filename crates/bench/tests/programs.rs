@@ -33,7 +33,7 @@ fn programs(options: &[&str]) -> Value {
 }
 
 #[test]
-fn a_program_runs_in_a_half_of_its_memory_and_nothing_is_left() {
+fn program_runs_in_half_its_memory_and_leaves_nothing_behind() {
     let _alone = alone();
     if !can_run(&[("/usr/bin/sort", "coreutils")]) {
         return;
@@ -72,7 +72,7 @@ fn a_program_runs_in_a_half_of_its_memory_and_nothing_is_left() {
 }
 
 #[test]
-fn a_program_that_is_not_here_is_named_and_said_to_be_missing() {
+fn missing_program_is_named_and_left_out() {
     let _alone = alone();
     if !can_run(&[("/usr/bin/python3", "python3")]) {
         return;

@@ -20,7 +20,7 @@ fn report(part: &str, options: &[&str]) -> Option<Value> {
 const MOVE: [&str; 2] = ["--move-memory=64M", "--move-times=3"];
 
 #[test]
-fn every_offset_moves_by_tables_and_half_of_it_from_the_store() {
+fn every_offset_moves_by_tables_also_with_half_in_the_store() {
     let _alone = alone();
     let Some(report) = report("move", &MOVE) else {
         return;
@@ -67,7 +67,7 @@ fn every_offset_moves_by_tables_and_half_of_it_from_the_store() {
 }
 
 #[test]
-fn sizes_stand_beside_the_kernels_of_the_same_size_and_too_large_ones_are_left_out() {
+fn sizes_are_compared_with_the_kernel_and_too_large_ones_left_out() {
     let _alone = alone();
     let sizes = ["--scale-memory=32M,64M,1000T", "--move-times=1"];
     let Some(report) = report("scale", &sizes) else {
@@ -102,7 +102,7 @@ fn sizes_stand_beside_the_kernels_of_the_same_size_and_too_large_ones_are_left_o
 }
 
 #[test]
-fn a_vector_is_pushed_beyond_the_budget_and_stays_in_it() {
+fn vector_grows_beyond_the_budget_and_stays_resident_within_it() {
     let _alone = alone();
     let sizes = ["--vec-from=64K", "--vec-to=64M", "--vec-ram=16M"];
     let Some(report) = report("vec", &sizes) else {

@@ -60,7 +60,7 @@ fn each_service_has_both_sides_and_their_bytes_are_right() {
 }
 
 #[test]
-fn the_machine_is_as_it_was_after_a_signal() {
+fn machine_is_restored_after_a_signal() {
     let mut command = bench("remote", "redis", &["--rounds=1000"]);
     command.args(&SMALL[..4]);
     ends_with_the_machine_as_it_was(command);

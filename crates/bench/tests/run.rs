@@ -97,7 +97,7 @@ fn a_program_prints_the_same_on_every_side_and_nothing_is_left() {
 /// A program's output is compared with that of the two runs before the measurement. A program whose output or exit
 /// status differs each time is reported as such, not as wrong.
 #[test]
-fn other_output_is_seen_and_so_is_another_end() {
+fn different_output_and_different_exit_are_reported() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     // The third run is the measured one.
@@ -128,7 +128,7 @@ fn other_output_is_seen_and_so_is_another_end() {
 /// A program was once started with the signal mask of the benchmark, which blocks termination signals: a server that
 /// should end on SIGTERM ran forever, and its script waited for it.
 #[test]
-fn a_program_gets_the_signals_that_ask_for_an_end() {
+fn termination_signals_are_forwarded_to_the_program() {
     let _alone = alone();
     let script = "sleep 1000 & kill -TERM $!; wait $!; echo $?";
     let program = ["/bin/sh", "-c", script];

@@ -127,7 +127,7 @@ fn a_run_over_files_loses_nothing_and_puts_everything_back() {
 }
 
 #[test]
-fn whoever_serves_the_faults_the_work_is_the_same() {
+fn both_deliveries_do_the_same_work() {
     let _alone = alone();
     for delivery in ["in-thread", "handler"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_millpond-bench"));

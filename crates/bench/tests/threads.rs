@@ -52,7 +52,7 @@ fn report_of(part: &str) -> Option<serde_json::Value> {
 }
 
 #[test]
-fn the_machine_is_as_it_was_after_a_signal() {
+fn machine_is_restored_after_a_signal() {
     ends_with_the_machine_as_it_was(bench("threads", "random", &["--rounds=1000"]));
 }
 

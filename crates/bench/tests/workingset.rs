@@ -33,7 +33,7 @@ fn sides(report: &Value, part: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn another_set_is_read_from_the_store_once_at_least() {
+fn a_new_set_is_read_from_the_store_at_least_once() {
     let _alone = alone();
     let options = ["--shift-ram=16M", "--shift-scan=4", "--shift-passes=6"];
     let Some(report) = report("shift", &options) else {
@@ -100,7 +100,7 @@ fn a_quiet_group_has_refaults_of_its_own_and_a_thrashing_one_more() {
 }
 
 #[test]
-fn tables_are_what_they_may_be_and_nobody_hides_any() {
+fn table_memory_meets_its_targets_on_every_side() {
     let _alone = alone();
     let Some(report) = report("metadata", &["--metadata-memory=32M"]) else {
         return;
@@ -112,7 +112,7 @@ fn tables_are_what_they_may_be_and_nobody_hides_any() {
 }
 
 #[test]
-fn bookkeeping_is_timed_by_leaving_it_out() {
+fn bookkeeping_is_timed_against_a_run_without_it() {
     let _alone = alone();
     let options = ["--overhead-ram=16M", "--overhead-accesses=20000"];
     let Some(report) = report("overhead", &options) else {

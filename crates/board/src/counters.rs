@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_different_and_values_those_of_the_fields() {
+    fn counter_names_are_unique_and_values_match_the_fields() {
         let mut names: Vec<_> = ALL.iter().map(|counter| counter.name).collect();
         names.sort_unstable();
         names.dedup();

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_claim_of_a_process_means_exec() {
+    fn second_claim_by_a_process_marks_the_first_as_execed() {
         let (path, board, _file) = board();
         let other = Board::open(&path).unwrap();
         other.claim(7, "sh").unwrap();
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_and_a_full_board_says_so() {
+    fn long_name_is_truncated_and_a_full_board_is_an_error() {
         let (_path, board, _file) = board();
         for pid in 0..SLOTS as u32 {
             board.claim(pid + 1, &"é".repeat(100)).unwrap();
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_board_is_refused() {
+    fn a_file_that_is_not_a_board_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         std::fs::write(&path, b"hello").unwrap();
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_board_cannot_be_cut_short_under_those_who_use_it() {
+    fn a_board_in_use_cannot_be_truncated() {
         let (path, _board, file) = board();
         assert!(rustix::fs::ftruncate(&file, 0).is_err());
         assert_eq!(View::open(&path).unwrap().owner(), std::process::id());

@@ -79,7 +79,7 @@ mod tests {
     use crate::Board;
 
     #[test]
-    fn a_board_is_found_once_and_gone_when_it_is_closed() {
+    fn board_is_listed_once_and_no_longer_when_it_is_closed() {
         let (_board, file) = Board::create("found").unwrap();
         let other = rustix::io::dup(&file).unwrap();
         let mine = || -> Vec<String> {

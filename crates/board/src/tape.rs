@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_tape_is_counted() {
+    fn claims_refused_for_lack_of_a_tape_are_counted() {
         let (reader, other) = tapes();
         for pid in 1..=TAPES as u32 {
             other.claim(pid, "x").unwrap();

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn boards_come_stay_mapped_and_go() {
+    fn boards_appear_stay_mapped_while_unchanged_and_disappear() {
         let (board, file) = Board::create("watched").unwrap();
         let mine = |watch: &Watch| -> Vec<(u64, usize)> {
             let mine = watch.boards().filter(|board| board.name() == "watched");

@@ -67,7 +67,7 @@ fn comparisons() -> String {
 }
 
 #[test]
-fn structures_and_constants_are_the_headers() {
+fn structures_and_constants_match_the_header() {
     if Command::new("cc").arg("--version").output().is_err() {
         println!("skipped: no C compiler (cc)");
         return;

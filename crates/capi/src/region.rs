@@ -658,7 +658,7 @@ mod tests {
     /// holds until it ends: a thread that had asked not to wait waited that long. Here this very thread holds the
     /// lock, so a call that waits never returns.
     #[test]
-    fn what_must_not_wait_does_not_wait_for_who_has_the_region_alone() {
+    fn try_calls_do_not_wait_for_a_holder_of_the_region_lock() {
         let manager = Manager::builder().ram(16 << 20).build().unwrap();
         let mut made = manager.region(4096).unwrap();
         made.as_mut_slice().fill(7);
@@ -692,7 +692,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_overflows_ends_behind_every_region() {
+    fn overflowing_range_ends_beyond_every_region() {
         assert_eq!(range(4096, usize::MAX), 4096..usize::MAX);
         assert_eq!(range(4096, 4096), 4096..8192);
     }

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_was_not_set_is_told() {
+    fn a_size_that_was_not_set_is_an_error() {
         let pair = Pair {
             size: 0,
             one: 1,

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_keep_what_they_say() {
+    fn errors_keep_their_status_and_message() {
         let failure = Failure::from(RangeError::Pinned { offset: 4096 });
         assert_eq!(failure.status, Status::Pinned);
         assert!(failure.message.contains("offset 4096"), "{failure:?}");

@@ -109,23 +109,23 @@ fn every_call_does_what_the_header_says() {
 }
 
 #[test]
-fn what_is_wrong_is_refused() {
+fn invalid_calls_are_refused() {
     run("tests/c/refusals.c");
 }
 
 #[test]
-fn a_forked_child_has_none_of_it() {
+fn a_forked_child_is_refused_its_parents_pond() {
     run("tests/c/forked.c");
 }
 
 #[test]
-fn random_numbers_stay_within_a_budget_of_which_nothing_else_was_said() {
+fn random_numbers_stay_within_the_budget_with_default_settings() {
     run("tests/c/default_budget.c");
 }
 
 /// If the default store, named or not, cannot make its file, it does without, and one line says so.
 #[test]
-fn without_a_place_for_a_file_it_is_compressed_ram_and_one_line() {
+fn missing_store_directory_falls_back_to_ram_with_one_message() {
     let scratch = tempfile::tempdir().unwrap();
     let missing = scratch.path().join("missing");
     for arguments in [&[][..], &["auto"]] {
@@ -150,7 +150,7 @@ fn without_a_place_for_a_file_it_is_compressed_ram_and_one_line() {
 /// Data that fits neither in the budget nor in a small file comes back from a directory elsewhere, where nothing
 /// remains. A library without such stores says so.
 #[test]
-fn memory_beyond_the_machine_comes_back() {
+fn memory_in_a_remote_store_comes_back() {
     let (store, front) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let expected = if cfg!(feature = "remote") {
         "came back"
@@ -222,7 +222,7 @@ fn the_static_library_is_enough_by_itself() {
 }
 
 #[test]
-fn the_header_is_one_for_c99_and_for_cxx() {
+fn header_compiles_as_c99_and_as_cxx11() {
     let Some(prefix) = prefix() else { return };
     let header = prefix.join("include/millpond.h");
     for (language, standard) in [("c", "-std=c99"), ("c++", "-std=c++11")] {
@@ -240,7 +240,7 @@ fn the_header_is_one_for_c99_and_for_cxx() {
 
 /// The library exports the functions that the header declares, and no others.
 #[test]
-fn nothing_is_declared_that_is_not_there_nor_the_other_way_round() {
+fn declared_and_exported_functions_are_the_same() {
     let Some(prefix) = prefix() else { return };
     let header = std::fs::read_to_string(prefix.join("include/millpond.h")).unwrap();
     let code = header
@@ -269,7 +269,7 @@ fn nothing_is_declared_that_is_not_there_nor_the_other_way_round() {
 /// Each function carries the version that introduced it, and a program says which version it needs: the loader then
 /// refuses an older library, instead of failing at the first call of a missing function.
 #[test]
-fn functions_have_versions_that_programs_ask_for() {
+fn functions_have_symbol_versions_that_programs_require() {
     let Some(prefix) = prefix() else { return };
     let mut names = Command::new("nm");
     names.args(["-D", "--defined-only", "--with-symbol-versions"]);
@@ -295,7 +295,7 @@ fn functions_have_versions_that_programs_ask_for() {
 
 /// Linked programs find the library by its major version, and it is never unloaded.
 #[test]
-fn the_library_says_its_name() {
+fn library_has_a_soname_with_its_major_version() {
     let Some(prefix) = prefix() else { return };
     let name: PathBuf = std::fs::read_link(prefix.join("lib/libmillpond.so")).unwrap();
     assert_eq!(name, Path::new("libmillpond.so.0"));

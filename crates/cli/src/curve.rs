@@ -59,7 +59,7 @@ mod tests {
     use millpond_board::{Board, Fields, State};
 
     #[test]
-    fn processes_add_up_and_the_busiest_says_what_more_is() {
+    fn curves_add_up_with_the_steps_of_the_busiest_process() {
         let (board, _file) = Board::create("work").unwrap();
         for (pid, faults, limit, counts) in [
             (1, 900, 4096, [60, 30, 20, 10, 0]),

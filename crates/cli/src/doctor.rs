@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_run_needs() {
+    fn run_needs_userfaultfd_and_what_its_delivery_requires() {
         use DeliveryChoice::{Auto, Direct, Handler};
         let enough = |present: &[&'static str], delivery| enough(&found(present), delivery);
         assert_eq!(enough(&["userfaultfd", "UFFDIO_MOVE"], Auto), Ok(()));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_served_by_the_best_way_that_there_is() {
+    fn faults_are_served_by_the_best_available_method() {
         for (present, watch) in [
             (
                 &["userfaultfd", "UFFDIO_MOVE"][..],
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_asked_for_are_the_ones_that_are_probed() {
+    fn every_capability_name_in_use_is_probed() {
         let probed: Vec<_> = capabilities().list.iter().map(|one| one.name).collect();
         for name in [
             "userfaultfd",

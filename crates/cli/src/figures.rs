@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_over_the_time_between_writings_and_add_up() {
+    fn rates_use_the_time_between_updates_and_add_up() {
         let me = std::process::id();
         let scans = |n| [(Field::PgScanDirect, n), (Field::PgStealDirect, n / 4)];
         let first = Sample::new(vec![
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_is_counted_and_has_no_memory() {
+    fn ended_processes_are_counted_but_have_no_memory() {
         // No process has such a number.
         let gone = u32::MAX;
         let values = [

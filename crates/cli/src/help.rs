@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_texts_fit_a_terminal_and_each_option_is_one_of_run() {
+    fn texts_fit_a_terminal_and_name_only_options_of_run() {
         let mut cli = Cli::command();
         let run = cli.find_subcommand_mut("run").unwrap();
         let options: Vec<_> = run
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn no_word_lists_commands_and_topics() {
+    fn help_without_a_word_lists_commands_and_topics() {
         let text = text(None);
         for (word, about, _) in TOPICS {
             assert!(text.contains(word) && text.contains(about), "{text}");

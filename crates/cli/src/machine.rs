@@ -269,7 +269,7 @@ mod tests {
     use procfs::FromBufRead;
 
     #[test]
-    fn settings_and_sizes_as_the_kernel_prints_them() {
+    fn kernel_settings_and_sizes_are_parsed() {
         assert_eq!(
             chosen("always [madvise] never\n").as_deref(),
             Some("madvise")

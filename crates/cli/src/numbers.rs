@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_for_people() {
+    fn numbers_are_printed_readably() {
         let thousands = [0, 999, 1000, 1_234_567].map(|n| Thousands(n).to_string());
         assert_eq!(thousands, ["0", "999", "1,000", "1,234,567"]);
         let times = [5, 1500, 2_000_000, 61_000_000_000].map(|n| Time(n).to_string());

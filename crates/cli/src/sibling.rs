@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_directory_of_the_path_that_has_it_wins_and_relative_ones_are_passed_over() {
+    fn first_path_directory_with_it_wins_and_relative_ones_are_ignored() {
         let made = tempfile::TempDir::new().unwrap();
         for directory in ["a", "b"] {
             std::fs::create_dir(made.path().join(directory)).unwrap();
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_with_the_place_where_it_belongs() {
+    fn missing_program_is_named_with_its_expected_path() {
         let error = find("millpond-of-nobody").unwrap_err().to_string();
         assert!(error.contains("millpond-of-nobody at /"), "{error}");
     }

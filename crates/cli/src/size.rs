@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_as_people_write_them() {
+    fn sizes_are_parsed_with_their_units() {
         for (text, bytes) in [
             ("64M", 64 << 20),
             ("64m", 64 << 20),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_named() {
+    fn invalid_size_is_named_in_the_error() {
         for text in [
             "", "M", "6x", "1..5G", "1.5.5G", "0x10M", "64MiBs", "1e9", ".", "+5M", "-M", "NaN",
             "64 M B",
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_outside_the_bounds_say_which() {
+    fn size_out_of_bounds_names_the_bound() {
         for text in ["0", "0M", "0.0000000001K"] {
             assert_eq!(
                 parse_ram(text),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_for_people() {
+    fn bytes_are_printed_readably() {
         for (bytes, text) in [
             (0, "0 B"),
             (1023, "1023 B"),

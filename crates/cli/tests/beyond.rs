@@ -94,7 +94,7 @@ fn same(here: &Here, work: &str, url: &str) -> serde_json::Value {
 }
 
 #[test]
-fn memory_in_a_directory_is_what_it_was_and_no_object_is_left() {
+fn memory_in_a_directory_reads_back_and_no_object_remains() {
     let Some(here) = Here::new() else { return };
     let (objects, url) = here.objects();
     let report = same(&here, "numbers", &url);
@@ -104,7 +104,7 @@ fn memory_in_a_directory_is_what_it_was_and_no_object_is_left() {
 }
 
 #[test]
-fn children_read_what_was_there_at_the_fork_while_their_parent_rewrites_it() {
+fn children_read_memory_as_of_the_fork_while_the_parent_rewrites_it() {
     let Some(here) = Here::new() else { return };
     let (objects, url) = here.objects();
     let report = same(&here, "children", &url);
@@ -163,7 +163,7 @@ impl Drop for Redis {
 }
 
 #[test]
-fn memory_in_redis_is_what_it_was() {
+fn memory_in_redis_reads_back_unchanged() {
     let Some(here) = Here::new() else { return };
     let Some(redis) = Redis::start(here.directory.path()) else {
         return;
@@ -198,7 +198,7 @@ fn a_process_that_outlives_the_program_keeps_its_memory() {
 }
 
 #[test]
-fn a_place_that_cannot_be_had_is_said_before_the_program_starts() {
+fn unusable_store_is_reported_before_the_program_starts() {
     let Some(here) = Here::new() else { return };
     let closed = TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -227,7 +227,7 @@ fn a_place_that_cannot_be_had_is_said_before_the_program_starts() {
 
 /// With no room beyond the machine the budget is exceeded, as with any store that is full, and nothing is lost.
 #[test]
-fn with_little_room_beyond_the_machine_the_program_goes_on() {
+fn program_continues_when_the_remote_store_is_full() {
     let Some(here) = Here::new() else { return };
     let (objects, url) = here.objects();
     let ran = output(here.run(

@@ -58,7 +58,7 @@ fn end_of(mut child: Child) -> (Option<i32>, String) {
 }
 
 #[test]
-fn what_does_not_take_a_signal_is_ended_and_it_is_said() {
+fn program_that_never_takes_a_signal_is_killed_with_a_message() {
     if !can_run() {
         return;
     }
@@ -76,7 +76,7 @@ fn what_does_not_take_a_signal_is_ended_and_it_is_said() {
 }
 
 #[test]
-fn a_second_request_ends_it_at_once() {
+fn a_second_request_kills_the_program_at_once() {
     if !can_run() {
         return;
     }
@@ -98,7 +98,7 @@ fn a_second_request_ends_it_at_once() {
 }
 
 #[test]
-fn what_takes_its_signals_is_not_hurried_however_often_it_is_asked() {
+fn program_that_takes_its_signals_is_never_killed() {
     if !can_run() {
         return;
     }

@@ -50,7 +50,7 @@ fn count(encrypt: &[&str], directory: &str) -> Option<(usize, usize)> {
 }
 
 #[test]
-fn what_flows_to_a_file_cannot_be_read_there() {
+fn an_encrypted_store_file_does_not_reveal_its_contents() {
     // The directory is not `/tmp`, which may be RAM.
     let directory = tempfile::tempdir_in("/var/tmp").unwrap();
     let directory = directory.path().to_str().unwrap();

@@ -134,7 +134,7 @@ fn a_manager_of_another_process_is_printed_and_served() {
 
 /// Checks that every line is of the format: a comment, or a sample of a metric that was described before.
 #[test]
-fn what_is_printed_is_openmetrics() {
+fn printed_metrics_are_valid_openmetrics() {
     let text = String::from_utf8(command(&[]).output().unwrap().stdout).unwrap();
     let mut described = "";
     let lines: Vec<&str> = text.lines().collect();

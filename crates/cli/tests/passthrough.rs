@@ -78,7 +78,7 @@ fn a_signal_that_kills_the_program_kills_the_supervisor() {
 
 /// A program that is ended by a filter cannot say why.
 #[test]
-fn what_a_filter_may_have_ended_is_said_by_the_supervisor() {
+fn supervisor_reports_a_probable_kill_by_a_filter() {
     if !can_run() {
         return;
     }
@@ -129,7 +129,7 @@ fn a_closed_pipe_ends_the_program() {
 }
 
 #[test]
-fn dispositions_and_mask_are_those_that_the_supervisor_found() {
+fn program_inherits_signal_dispositions_and_mask() {
     if !can_run() {
         return;
     }
@@ -264,7 +264,7 @@ fn the_settings_are_in_the_environment() {
 }
 
 #[test]
-fn the_report_says_how_it_ended_and_that_nobody_claimed_a_slot() {
+fn report_says_how_the_program_ended_and_that_no_slot_was_claimed() {
     if !can_run() {
         return;
     }

@@ -58,12 +58,12 @@ fn python_threads_with_subprocesses() {
 }
 
 #[test]
-fn children_of_multiprocessing_read_what_the_parent_made() {
+fn multiprocessing_children_read_their_parents_data() {
     python("pool");
 }
 
 #[test]
-fn a_child_reads_what_was_there_at_the_fork_while_the_parent_rewrites_it() {
+fn child_reads_memory_as_of_the_fork_while_the_parent_rewrites_it() {
     python("rewritten");
 }
 
@@ -86,7 +86,7 @@ fn a_mapping_that_grows_keeps_its_bytes_and_the_budget() {
 
 /// A program that works with one order works with all of them, including huge pages.
 #[test]
-fn programs_run_the_same_by_adaptive_orders() {
+fn programs_print_the_same_with_adaptive_orders() {
     if !can_run(&[(PYTHON, "python3")]) {
         return;
     }
@@ -208,7 +208,7 @@ fn redis_saves_in_a_child_while_it_is_written_to() {
 }
 
 #[test]
-fn status_and_signals_are_the_programs_own_while_it_swaps() {
+fn exit_status_and_signals_pass_through_while_swapping() {
     if !can_run(&[(PYTHON, "python3")]) {
         return;
     }
@@ -240,7 +240,7 @@ fn status_and_signals_are_the_programs_own_while_it_swaps() {
 /// A full store is reported in one line. The line was lost when standard error was a plain file: the file had been
 /// reopened, with an offset of its own, and the program's next output overwrote the line.
 #[test]
-fn a_full_store_is_said_once_and_loses_nothing_or_stops_the_program() {
+fn full_store_is_reported_once_and_loses_nothing_or_aborts() {
     if !can_run(&[(PYTHON, "python3")]) {
         return;
     }

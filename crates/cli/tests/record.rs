@@ -53,7 +53,7 @@ fn names(directory: &Path) -> Vec<String> {
 /// A program walks through 8 MiB four times. With half of it in memory LRU misses nearly all; with twice as much as the
 /// window, and with all of it, only the first touches miss.
 #[test]
-fn a_walk_in_circles_is_seen_as_one() {
+fn a_cyclic_walk_is_recorded_as_a_cycle() {
     let _alone = alone();
     if !can_run(&[PYTHON]) {
         return;
@@ -150,7 +150,7 @@ fn forked_children_have_streams_of_their_own() {
 }
 
 #[test]
-fn what_cannot_be_recorded_says_why() {
+fn a_failed_recording_says_why() {
     let _alone = alone();
     if !can_run(&[]) {
         return;

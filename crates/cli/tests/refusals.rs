@@ -21,7 +21,7 @@ fn message(output: &Output, status: i32) -> String {
 }
 
 #[test]
-fn sizes_that_are_none_name_the_value_and_the_way_out() {
+fn invalid_size_is_refused_with_its_value_and_a_remedy() {
     for (size, part) in [
         ("0", "16 MiB"),
         ("15M", "16 MiB"),
@@ -41,7 +41,7 @@ fn sizes_that_are_none_name_the_value_and_the_way_out() {
 }
 
 #[test]
-fn orders_that_are_none_name_the_value_and_the_ways_out() {
+fn invalid_order_is_refused_with_its_value_and_the_choices() {
     for order in ["10", "-1", "adaptive:", "adaptive:10", "Adaptive", ""] {
         let argument = format!("--order={order}");
         let output = run(&[&argument], &["true"]).output().unwrap();
@@ -52,7 +52,7 @@ fn orders_that_are_none_name_the_value_and_the_ways_out() {
 }
 
 #[test]
-fn limits_of_stores_that_are_not_there_name_the_option_and_the_way_out() {
+fn limit_for_an_absent_store_is_refused_with_option_and_remedy() {
     for (options, words) in [
         (
             &["--remote-max", "1G"][..],
@@ -76,7 +76,7 @@ fn limits_of_stores_that_are_not_there_name_the_option_and_the_way_out() {
 /// The HTTP client takes minutes to build, so it is omitted from a plain build.
 #[cfg(not(feature = "remote"))]
 #[test]
-fn a_command_without_a_store_beyond_the_machine_says_how_to_get_one() {
+fn command_built_without_remote_stores_says_how_to_get_them() {
     let options = ["--store", "auto,redis://user:secret@localhost/0"];
     let text = message(&run(&options, &["true"]).output().unwrap(), 2);
     assert!(
@@ -174,7 +174,7 @@ fn without_a_reader(arguments: &[&str]) -> [Output; 2] {
 
 /// `millpond doctor | head -1` used to end with an error, and `millpond --help` with a panic.
 #[test]
-fn whoever_stops_reading_is_no_trouble() {
+fn a_reader_that_closes_the_pipe_causes_no_error() {
     for arguments in [
         &["doctor"][..],
         &["doctor", "--json"],
@@ -281,7 +281,7 @@ fn a_missing_library_is_125() {
 }
 
 #[test]
-fn a_missing_program_that_measures_is_127_and_one_that_is_there_has_all_arguments() {
+fn missing_bench_program_is_127_and_a_present_one_gets_all_arguments() {
     let directory = tempfile::TempDir::new().unwrap();
     let program = install(directory.path());
     let bench = |arguments: &[&str]| {
@@ -348,7 +348,7 @@ fn the_library_is_found_in_each_of_its_places() {
 /// its user did not have.
 #[cfg(feature = "embed")]
 #[test]
-fn a_command_that_is_installed_alone_brings_its_library() {
+fn a_command_installed_alone_uses_its_embedded_library() {
     if !can_run() {
         return;
     }
@@ -416,7 +416,7 @@ fn a_library_that_ld_preload_cannot_name_is_125() {
 }
 
 #[test]
-fn places_that_are_not_there_are_125() {
+fn a_path_in_a_missing_directory_is_125() {
     if !can_run() {
         return;
     }
@@ -443,7 +443,7 @@ fn run_as_nobody(directory: &Path) -> Command {
 }
 
 #[test]
-fn deliveries_that_are_none_name_the_value_and_the_ways_out() {
+fn invalid_delivery_is_refused_with_its_value_and_the_choices() {
     let argument = "--delivery=thread";
     let output = Command::new(millpond())
         .args(["run", "--ram=64M", argument, "--", "true"])
@@ -482,7 +482,7 @@ fn a_user_without_userfaultfd_is_told_the_command() {
 /// The command runs as root of a user namespace of its own, with a `/dev` that has nothing in it. The message once
 /// named `docker run`, or a sysctl that cannot be set there.
 #[test]
-fn in_a_sandbox_without_the_device_the_way_out_is_the_sandboxs() {
+fn remedy_in_a_sandbox_without_the_device_concerns_the_sandbox() {
     let script = "mount -t tmpfs none /dev && exec \"$@\"";
     let mut command = Command::new("unshare");
     command
@@ -545,7 +545,7 @@ fn refuse_userfaultfd() -> std::io::Result<()> {
 
 /// No sysctl changes what a filter refuses.
 #[test]
-fn under_a_filter_the_way_out_is_no_sysctl() {
+fn remedy_under_a_filter_is_not_a_sysctl() {
     let is_closed = fs::metadata("/dev/userfaultfd").map_or(true, |metadata| {
         metadata.permissions().mode() & 0o006 != 0o006
     });

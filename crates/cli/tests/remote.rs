@@ -22,7 +22,7 @@ fn refused(output: &Output, status: i32, part: &str) {
 }
 
 #[test]
-fn a_time_that_is_none_is_refused_with_the_way_out() {
+fn invalid_age_is_refused_with_a_remedy() {
     for (time, part) in [("soon", "such as 90m or 7d"), ("1m", "less than 5 minutes")] {
         refused(
             &remote(&["clean", "fs:///x", "--older-than", time]),
@@ -34,7 +34,7 @@ fn a_time_that_is_none_is_refused_with_the_way_out() {
 
 #[cfg(not(feature = "remote"))]
 #[test]
-fn a_command_without_these_stores_says_which_has_them() {
+fn command_without_remote_stores_names_the_feature_that_has_them() {
     refused(&remote(&["clean", "s3://bucket"]), 2, "--features remote");
 }
 
@@ -59,7 +59,7 @@ mod with_stores {
     }
 
     #[test]
-    fn only_what_dead_runs_left_is_removed_and_a_dry_run_removes_nothing() {
+    fn clean_removes_only_leftovers_of_dead_runs_and_dry_run_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -102,7 +102,7 @@ mod with_stores {
     }
 
     #[test]
-    fn what_cannot_be_cleaned_says_why() {
+    fn a_failed_clean_says_why() {
         refused(&remote(&["clean", "ftp://x"]), 2, "use s3://");
         refused(
             &remote(&["clean", "redis://127.0.0.1:1/0"]),

@@ -40,7 +40,7 @@ fn message(output: &Output, status: i32) -> String {
 }
 
 #[test]
-fn a_circle_is_lost_on_lru_and_half_won_by_opt() {
+fn a_cycle_always_misses_with_lru_and_half_hits_with_opt() {
     let directory = TempDir::new().unwrap();
     let trace = trace(&directory, (0..100_000).map(|n| n % 1000));
     let report = json(&trace, &["--ram=50%,1000p,4M", "--policy=lru,opt"]);
@@ -88,7 +88,7 @@ fn all_policies_stand_in_the_table() {
 }
 
 #[test]
-fn what_cannot_be_replayed_is_named_with_the_way_out() {
+fn a_failed_replay_names_the_cause_and_a_remedy() {
     let directory = TempDir::new().unwrap();
     let path = trace(&directory, 0..100);
     for (options, part) in [

@@ -233,7 +233,7 @@ fn a_run_is_listed_and_can_be_watched_until_it_ends() {
 }
 
 #[test]
-fn who_cannot_be_looked_at_is_named() {
+fn process_without_figures_is_named_in_the_error() {
     let mut sleeper = Command::new("sleep").arg("100").spawn().unwrap();
     let pid = sleeper.id().to_string();
     let message = |arguments: &[&str], status| {
@@ -284,7 +284,7 @@ fn a_process_of_another_user_is_not_shown() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_reader_that_closes_the_pipe_early_is_not_an_error() {
     let _alone = alone();
     let Some((_manager, _region)) = busy("pipe") else {
         return;

@@ -73,7 +73,7 @@ fn a_manager_is_listed_looked_at_closely_and_left() {
 }
 
 #[test]
-fn a_signal_ends_it_with_the_terminal_as_it_was() {
+fn a_signal_ends_top_and_restores_the_terminal() {
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
         let mut terminal = Terminal::run(top(&["--interval", "3600"]));
         terminal.until_read(&["millpond top: "]);
@@ -86,7 +86,7 @@ fn a_signal_ends_it_with_the_terminal_as_it_was() {
 }
 
 #[test]
-fn a_terminal_that_is_gone_ends_it_without_a_panic() {
+fn a_lost_terminal_ends_top_without_a_panic() {
     for ignored in [false, true] {
         let mut command = top(&["--interval", "3600"]);
         if ignored {
@@ -101,7 +101,7 @@ fn a_terminal_that_is_gone_ends_it_without_a_panic() {
 }
 
 #[test]
-fn keys_end_it_too() {
+fn exit_keys_end_top() {
     for keys in ["q", "\x1b", "\x03"] {
         let mut terminal = Terminal::run(top(&["--interval", "3600"]));
         terminal.until_read(&["millpond top: "]);
@@ -111,7 +111,7 @@ fn keys_end_it_too() {
 }
 
 #[test]
-fn it_pauses_with_the_terminal_as_it_was_and_goes_on() {
+fn top_restores_the_terminal_when_stopped_and_continues() {
     // The shell looks after jobs, as a person's does. Whenever the job has stopped, the shell waits for a line.
     let program = env!("CARGO_BIN_EXE_millpond");
     let script = format!(
@@ -158,7 +158,7 @@ fn it_pauses_with_the_terminal_as_it_was_and_goes_on() {
 }
 
 #[test]
-fn between_two_looks_it_sleeps() {
+fn top_uses_no_processor_between_two_looks() {
     let mut terminal = Terminal::run(top(&["--interval", "3600"]));
     terminal.until_read(&["millpond top: "]);
     let stat = format!("/proc/{}/stat", terminal.program.id());
@@ -187,7 +187,7 @@ fn between_two_looks_it_sleeps() {
 }
 
 #[test]
-fn a_run_is_shown_before_anybody_publishes_and_said_to_be_gone() {
+fn run_is_shown_before_it_publishes_and_its_end_is_reported() {
     if !common::can_run() {
         return;
     }
@@ -214,7 +214,7 @@ fn a_run_is_shown_before_anybody_publishes_and_said_to_be_gone() {
 }
 
 #[test]
-fn without_a_terminal_it_names_another_way() {
+fn without_a_terminal_top_names_an_alternative() {
     let refused = |output: std::process::Output| {
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert!(output.stdout.is_empty());
@@ -230,7 +230,7 @@ fn without_a_terminal_it_names_another_way() {
 }
 
 #[test]
-fn who_cannot_be_looked_at_is_named_before_the_screen_changes() {
+fn process_without_figures_is_named_before_the_screen_changes() {
     let mut sleeper = Command::new("sleep").arg("100").spawn().unwrap();
     let pid = sleeper.id().to_string();
     let (status, text) = Terminal::run(top(&[&pid])).left();
@@ -247,7 +247,7 @@ fn who_cannot_be_looked_at_is_named_before_the_screen_changes() {
 }
 
 #[test]
-fn without_colours_where_the_user_wants_none() {
+fn no_color_disables_colours() {
     let _alone = alone();
     for (wish, is_coloured) in [("", true), ("1", false)] {
         let Some((_manager, _region)) = busy("index") else {

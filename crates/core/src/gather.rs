@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_one_run_whatever_comes_between() {
+    fn adjacent_runs_join_whatever_is_gathered_in_between() {
         let mut gather = Gather::new();
         let room = gather.room();
         gather.push_run(run(0, 1));

@@ -221,7 +221,7 @@ fn a_long_stream_takes_several_leaves_with_one_fault() {
 
 /// The last leaf that comes in with others is the region's last.
 #[test]
-fn several_leaves_end_where_the_region_does_and_pass_over_nothing() {
+fn window_of_several_leaves_stops_at_region_end_or_a_resident_leaf() {
     let mut world = World::new(Order::MAX);
     world.touch(6 * LEAF_PAGES + 3);
     let mut touch = |leaf: u32| world.touch(leaf * LEAF_PAGES).len();
@@ -237,7 +237,7 @@ fn several_leaves_end_where_the_region_does_and_pass_over_nothing() {
 /// removed from the list of the others, stayed at the old end of their own list, and were repeatedly chosen as the
 /// next victim while they were in flight.
 #[test]
-fn what_was_there_before_a_stream_stays_on_its_list() {
+fn folios_resident_before_a_stream_stay_on_their_list() {
     let mut world = World::adaptive();
     for leaf in 1..40 {
         for n in [leaf * 71 % LEAF_PAGES, leaf * 233 % LEAF_PAGES] {
@@ -281,7 +281,7 @@ fn a_page_of_a_large_slot_comes_back_small_when_it_is_touched_alone() {
 }
 
 #[test]
-fn a_stream_folds_up_what_random_touches_have_scattered() {
+fn a_stream_folds_pages_scattered_by_random_touches() {
     let mut world = World::fragmented();
     let (mut faults, mut parts) = (0, 0);
     for n in 0..64 {
@@ -301,7 +301,7 @@ fn a_stream_folds_up_what_random_touches_have_scattered() {
 }
 
 #[test]
-fn a_fold_that_cannot_be_mapped_in_one_piece_leaves_everything_where_it_was() {
+fn a_fold_that_cannot_be_mapped_whole_changes_nothing() {
     let mut world = World::fragmented();
     let advice = Advice::Sequential;
     let range = PageRange::new(world.range.start, PageCount(64));
@@ -365,7 +365,7 @@ fn a_stream_takes_several_folios_of_a_fixed_order_with_one_fault() {
 /// No page of a stream comes in alone, so examining watched folios gains nothing: they leave with their neighbours.
 /// When they did not, the watched folios of the first lap stayed, and memory filled with such folios.
 #[test]
-fn a_stream_leaves_nothing_behind_that_is_watched() {
+fn folios_behind_a_stream_are_not_watched() {
     let mut world = World::adaptive();
     let budget = MIN_LIMIT_PAGES;
     let limit = Event::SetLimit {
@@ -425,7 +425,7 @@ fn a_stream_of_64_kib_comes_and_leaves_by_the_leaf() {
 /// Unrequested folios come in only where memory is free anyway. With all memory in use, they get only the memory left
 /// over by a batch of reclaim.
 #[test]
-fn a_window_of_a_fixed_order_takes_no_memory_from_anybody() {
+fn a_window_of_a_fixed_order_uses_only_free_memory() {
     let mut world = World::new(Order::new(2).unwrap());
     for n in 0..LIMIT {
         world.touch(n);
@@ -443,7 +443,7 @@ fn a_window_of_a_fixed_order_takes_no_memory_from_anybody() {
 /// Random reads used to leave a region in pieces: each page that came in alone was saved alone, although nothing had
 /// changed, and the next stream had to fold all of them and save them again.
 #[test]
-fn what_is_read_alone_goes_back_to_the_slot_that_it_came_from() {
+fn a_page_read_alone_goes_back_to_its_old_slot() {
     let mut world = World::new(Order::new(4).unwrap());
     for n in 0..64 {
         world.touch(n);
@@ -471,7 +471,7 @@ fn what_is_read_alone_goes_back_to_the_slot_that_it_came_from() {
 }
 
 #[test]
-fn what_is_about_to_be_overwritten_is_not_read_back() {
+fn pages_about_to_be_overwritten_are_not_read_back() {
     let mut world = World::adaptive();
     for n in 0..64 {
         world.touch(n);
@@ -495,7 +495,7 @@ fn what_is_about_to_be_overwritten_is_not_read_back() {
 /// Seed 13178127. A page that was about to be overwritten was being read, and the read failed after the call had
 /// passed the page. The page was poisoned, and the announced write met an error about contents that were not needed.
 #[test]
-fn an_announced_overwrite_waits_for_what_is_being_read() {
+fn an_announced_overwrite_waits_for_reads_in_flight() {
     let mut world = World::adaptive();
     world.touch(0);
     world.evict(1);
@@ -531,7 +531,7 @@ fn an_announced_overwrite_waits_for_what_is_being_read() {
 /// not contiguous, and took memory from pages that the program could use: a third to a half of a heap in which every
 /// other 16 KiB was closed.
 #[test]
-fn a_window_ends_where_the_program_may_not_go() {
+fn a_window_ends_at_memory_closed_to_the_program() {
     let mut world = World::adaptive();
     // The border is not the end of a block, and is well inside the range that a long stream brings in at once.
     let end = 3 * LEAF_PAGES + 77;

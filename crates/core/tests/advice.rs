@@ -8,7 +8,7 @@ use millpond_core::{Advice, Command, Event, Reply};
 /// A thread writes a page, which is mapped, and continues before its arrival is reported: the advice to page it out
 /// skipped it, and it stayed in memory. On a busy machine one process in thirty kept half a mebibyte that way.
 #[test]
-fn a_page_that_has_just_arrived_is_paged_out_nevertheless() {
+fn page_out_advice_reaches_a_page_that_has_just_arrived() {
     let mut bench = Bench::new();
     let range = bench.region(1, 0);
     let commands = bench.fault(range.start).1;

@@ -69,7 +69,7 @@ fn leave(bench: &mut Bench, range: PageRange, written: Outcome) -> Vec<PageRange
 /// A page is read from its place in the file, dropped without a slot while it is clean, and written back to its place
 /// when it is not.
 #[test]
-fn pages_of_files_have_their_places_and_no_slots() {
+fn file_pages_use_their_place_in_the_file_and_no_slot() {
     let mut bench = Bench::new();
     let range = file(&mut bench, 100);
     let (reply, commands) = bench.fault(range.start);
@@ -98,7 +98,7 @@ fn pages_of_files_have_their_places_and_no_slots() {
 /// A page that could not be written stays, and is not tried again before the file is reported to accept writes. Clean
 /// pages leave in the meantime.
 #[test]
-fn what_cannot_be_written_waits_and_does_not_keep_reclaim_busy() {
+fn unwritable_page_waits_and_does_not_keep_reclaim_busy() {
     let mut bench = Bench::new();
     let range = file(&mut bench, 8);
     // With this advice no page comes in unrequested.
@@ -159,7 +159,7 @@ fn pages_mapped_straight_from_memory_leave_no_shadow() {
 
 /// Lazy frees, and all other operations that depend on where the bytes are, are refused for files.
 #[test]
-fn what_is_for_anonymous_memory_is_refused() {
+fn anonymous_memory_operations_are_refused_for_files() {
     let mut bench = Bench::new();
     let (region, range) = bench.create_of(Kind::File, 2 * LEAF_PAGES, 0);
     let (base, _) = bench.create(2 * LEAF_PAGES, 0);
@@ -236,7 +236,7 @@ fn balanced(anon_cost: u32, file_cost: u32) -> (VmStat, [u32; 2]) {
 
 /// The scan follows the cost of a refault of each kind, and spares neither kind altogether.
 #[test]
-fn who_is_dearer_to_bring_back_is_scanned_less_and_keeps_more() {
+fn kind_with_dearer_refaults_is_scanned_less_and_keeps_more() {
     let (even, sizes) = balanced(256, 256);
     println!(
         "even: anon {} file {} {sizes:?}",
@@ -263,7 +263,7 @@ fn who_is_dearer_to_bring_back_is_scanned_less_and_keeps_more() {
 
 /// The cost of files does not matter to a program without files: with cheap refaults a save earns few take-outs, so a
 /// batch saves many folios. (Batches were three folios where twelve were due, when a whole batch had sixteen. They
-/// left a group above its `high` in limbo, as long as no file was read: `high_is_worked_against` in
+/// left a group above its `high` in limbo, as long as no file was read: `a_group_above_its_high_is_reclaimed` in
 /// `millpond/tests/groups.rs`.)
 #[test]
 fn a_kind_that_is_not_there_does_not_shorten_batches() {
@@ -286,7 +286,7 @@ fn a_kind_that_is_not_there_does_not_shorten_batches() {
 /// A file that accepted nothing also kept reclaim from using the store: anonymous memory could not leave, and faults
 /// exceeded the limit.
 #[test]
-fn a_file_that_takes_nothing_keeps_no_other_memory_from_leaving() {
+fn an_unwritable_file_does_not_keep_other_memory_from_leaving() {
     let mut bench = Bench::new();
     let range = file(&mut bench, 64);
     let advice = Advice::Random;
@@ -326,7 +326,7 @@ fn a_file_that_takes_nothing_keeps_no_other_memory_from_leaving() {
 
 /// When all memory that could leave waits for its file, faults are served above the limit, as with a full store.
 #[test]
-fn memory_full_of_what_waits_for_its_file_ends_above_the_limit() {
+fn faults_exceed_the_limit_when_all_pages_wait_for_their_file() {
     let mut bench = small(64);
     let range = file(&mut bench, 64);
     let advice = Advice::Random;
@@ -354,7 +354,7 @@ fn memory_full_of_what_waits_for_its_file_ends_above_the_limit() {
 /// Folios that waited for their file had taken all places of their size in the pool. The remaining mapped folios could
 /// not be taken out, but counted as if they could, and the next fault reclaimed forever.
 #[test]
-fn large_folios_that_wait_for_their_file_end_above_the_limit_too() {
+fn faults_exceed_the_limit_when_large_folios_wait_for_their_file() {
     for order in [0, 2, 4] {
         let mut bench = small(96);
         let (_, range) = bench.create_of(Kind::File, 192, order);

@@ -53,7 +53,7 @@ fn a_part_is_zeroed_in_place_and_split_off_when_memory_is_wanted() {
 }
 
 #[test]
-fn parts_that_touch_grow_and_a_whole_one_needs_no_split() {
+fn adjacent_parts_grow_and_a_wholly_freed_folio_needs_no_split() {
     let mut bench = Bench::new();
     let range = bench.filled(16, 4);
     for pages in [4..8, 8..12, 0..4, 12..16] {
@@ -120,7 +120,7 @@ fn a_part_that_is_used_again_is_kept() {
 }
 
 #[test]
-fn whole_folios_never_touch_the_queue() {
+fn wholly_freed_folios_never_enter_the_queue() {
     let mut bench = Bench::new();
     let range = bench.filled(64, 4);
     bench.free(range, EXCLUSIVE);

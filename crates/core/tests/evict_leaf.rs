@@ -184,7 +184,7 @@ impl World {
 }
 
 #[test]
-fn a_stream_gets_what_was_in_memory_in_pieces_in_large_ones() {
+fn a_stream_reloads_evicted_leaves_as_large_folios() {
     for down in [false, true] {
         let mut world = World::new();
         let pages = world.range.pages();
@@ -210,7 +210,7 @@ fn a_stream_gets_what_was_in_memory_in_pieces_in_large_ones() {
 
 /// The fault that requests the leaf finds it empty, and brings in its own page.
 #[test]
-fn nothing_of_the_leaf_is_in_memory_when_the_stream_comes_back() {
+fn leaf_is_evicted_completely_before_the_stream_comes_back() {
     let mut world = World::new();
     (0..FORGOTTEN).for_each(|n| world.stream(world.leaf(n).pages()));
     let leaf = world.leaf(FORGOTTEN);
@@ -234,7 +234,7 @@ fn nothing_of_the_leaf_is_in_memory_when_the_stream_comes_back() {
 }
 
 #[test]
-fn what_else_faults_again_keeps_leaves_as_they_are() {
+fn refaults_outside_the_stream_prevent_leaf_evictions() {
     let mut world = World::new();
     let far = world.leaf(LEAVES - 1);
     let mut others = far.pages().filter(|page| page.0 % APART == 3);
@@ -285,7 +285,7 @@ fn leaves_that_were_written_are_tried_less_and_less_often() {
 
 /// A pinned page keeps its leaf in memory, and the stream continues with the absent pages.
 #[test]
-fn who_may_not_leave_keeps_the_leaf_and_the_stream_goes_on() {
+fn a_pinned_page_keeps_its_leaf_and_the_stream_continues() {
     let mut world = World::new();
     let is_there = |page: &PageIndex| world.core.page_state(*page) == PageState::Resident;
     let pinned = world

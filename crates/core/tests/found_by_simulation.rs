@@ -365,7 +365,7 @@ fn a_released_slot_is_not_waited_for() {
 /// inactive list, with its mark. Now it is dropped as in a discard; a page that cannot move because of its mapping
 /// may well be read-only.
 #[test]
-fn what_cannot_move_and_must_be_zeros_is_dropped() {
+fn immovable_page_that_must_read_zeros_is_dropped() {
     let mut bench = Bench::new();
     let region = bench.create(1, 0);
     let range = region.1;
@@ -389,7 +389,7 @@ fn what_cannot_move_and_must_be_zeros_is_dropped() {
 /// out because it had no place. Every fault asked for memory forever. Now a folio without a place makes way for folios
 /// that free one.
 #[test]
-fn lazily_freed_memory_is_dropped_behind_what_has_no_place() {
+fn lazily_freed_memory_is_dropped_behind_a_folio_without_a_place() {
     let mut bench = Bench::with(|config| config.pool.frames = [4; 10]);
     let region = bench.create(3, 0);
     let range = region.1;
@@ -490,7 +490,7 @@ fn all_lazily_freed_memory_goes_before_any_other() {
 /// Seed 4504639. Each thread that frees lazily drops the memory beyond the cap. Memory that another thread had begun to
 /// drop was counted once more, so that several threads dropped several times the excess.
 #[test]
-fn what_is_being_dropped_is_not_beyond_the_cap() {
+fn memory_being_dropped_does_not_count_against_the_cap() {
     const CAP: u32 = 20;
     let mut bench = Bench::with(|config| config.lazyfree_max = PageCount(CAP));
     let region = bench.create(CAP + 10, 0);
@@ -509,7 +509,7 @@ fn what_is_being_dropped_is_not_beyond_the_cap() {
 /// Found by reading. One recount event processed all lazily freed folios in limbo, which need no command: a million
 /// of them in one critical section.
 #[test]
-fn a_recount_goes_past_a_bounded_number_of_folios() {
+fn a_recount_examines_a_bounded_number_of_folios() {
     let pages = 2 * RECLAIM_SCAN as u32 + 1;
     let mut bench = Bench::new();
     let region = bench.create(pages, 0);
@@ -557,7 +557,7 @@ fn block_the_store(bench: &mut Bench) -> (RegionId, PageRange) {
 /// to drop, so each of them lost its mark instead. That was not counted, and the trim continued until no marked folio
 /// was left.
 #[test]
-fn a_trim_without_a_place_takes_no_more_marks_than_it_was_asked_for() {
+fn a_trim_without_a_place_removes_no_more_marks_than_requested() {
     let arena = PageCount(32 * LEAF_PAGES);
     let mut config = Config::new(arena, PageCount(LIMIT));
     config.pool.frames = [4; 10];
@@ -590,7 +590,7 @@ fn a_trim_without_a_place_takes_no_more_marks_than_it_was_asked_for() {
 /// Seed 13178127, when that was fixed: a thread that gives up the store's copy, to overwrite it, waited for a load that
 /// might fail, but no longer for the mark of one that had failed. The mark came to pages that had been written since.
 #[test]
-fn who_discards_what_was_lost_waits_until_it_is_marked() {
+fn discard_of_a_lost_page_waits_until_it_is_marked() {
     let mut bench = Bench::new();
     let region = bench.create(4, 2);
     bench.touch(region.1, NEW);

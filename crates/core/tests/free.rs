@@ -20,7 +20,7 @@ fn given_back(bench: &mut Bench, gather: &mut Gather) {
 }
 
 #[test]
-fn what_is_unhooked_counts_until_it_was_given_back() {
+fn unhooked_pages_count_until_they_are_given_back() {
     let mut bench = Bench::new();
     let range = bench.filled(96, 4);
     bench.swap_out(range);
@@ -60,7 +60,7 @@ fn what_is_unhooked_counts_until_it_was_given_back() {
 /// that memory while it was still occupied, which exceeded the limit by the length of limbo. (Simulator, seed
 /// 16777225.)
 #[test]
-fn frames_that_a_gather_collects_count_until_they_were_given_back() {
+fn gathered_frames_count_until_they_are_given_back() {
     let mut bench = Bench::new();
     let range = bench.filled(96, 4);
     bench.page_out(range);
@@ -116,7 +116,7 @@ fn a_lowered_limit_gives_a_few_spare_frames_back_at_once() {
 
 /// A collected frame counts as memory until it is freed, and is collected once.
 #[test]
-fn spare_frames_beyond_a_lowered_budget_go_by_batches() {
+fn spare_frames_over_a_lowered_budget_are_freed_in_batches() {
     let mut bench = Bench::new();
     let range = bench.filled(1024, 4);
     bench.all(range, |range| Event::Discard { range });
@@ -174,7 +174,7 @@ fn a_walk_is_32_mib_at_most() {
 }
 
 #[test]
-fn what_is_in_flight_is_waited_for_and_what_is_pinned_refuses() {
+fn unhook_waits_for_pages_in_flight_and_is_refused_if_pinned() {
     let mut bench = Bench::new();
     let range = bench.filled(32, 4);
     let mut gather = Gather::with_pages(0);
@@ -212,7 +212,7 @@ fn what_is_in_flight_is_waited_for_and_what_is_pinned_refuses() {
 }
 
 #[test]
-fn a_discard_keeps_what_demand_asks_for_and_ticks_give_it_back() {
+fn a_discard_keeps_memory_for_demand_and_ticks_give_it_back() {
     let mut bench = Bench::new();
     let range = bench.filled(256, 4);
     let given = bench.all(range, |range| Event::Discard { range });
@@ -246,7 +246,7 @@ fn a_discard_keeps_what_demand_asks_for_and_ticks_give_it_back() {
 /// Memory that threads may touch is also freed in batches. Neighbours form one run; it ends at a page that a fault may
 /// bring in before the run is dropped.
 #[test]
-fn what_a_discard_leaves_goes_by_batches() {
+fn remaining_memory_of_a_discard_is_freed_in_batches() {
     let mut bench = Bench::new();
     let range = bench.filled(96, 4);
     bench.swap_out(range);
@@ -310,7 +310,7 @@ fn a_fault_in_a_run_waits_until_it_was_given_back() {
 
 /// A page that the kernel holds cannot be taken out, but must read as zeros all the same.
 #[test]
-fn what_cannot_be_taken_out_is_zapped() {
+fn a_page_that_cannot_be_taken_out_is_zapped() {
     for outcome in [Outcome::TakeOutBusy, Outcome::TakeOutImmovable] {
         let mut bench = Bench::new();
         let range = bench.filled(16, 4);

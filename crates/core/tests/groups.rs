@@ -130,7 +130,7 @@ fn a_protected_group_gives_nothing_while_another_can() {
 }
 
 #[test]
-fn when_only_protected_memory_is_left_it_is_taken_and_that_is_counted() {
+fn protected_memory_is_taken_last_and_counted_as_an_event() {
     let mut bench = Bench::new();
     let group = bench.group(
         GroupId::ROOT,
@@ -146,7 +146,7 @@ fn when_only_protected_memory_is_left_it_is_taken_and_that_is_counted() {
 
 /// Two groups that exceed their protection by 300 and 100 pages lose pages at three to one.
 #[test]
-fn reclaim_takes_in_proportion_to_what_is_beyond_protection() {
+fn reclaim_is_proportional_to_memory_beyond_protection() {
     let mut bench = Bench::new();
     let make = |bench: &mut Bench, low, pages| {
         let group = bench.group(GroupId::ROOT, limits(|l| l.low = PageCount(low)));
@@ -178,7 +178,7 @@ fn reclaim_takes_in_proportion_to_what_is_beyond_protection() {
 }
 
 #[test]
-fn a_region_takes_its_memory_and_what_the_store_holds_along() {
+fn a_moved_region_takes_resident_and_stored_memory_along() {
     let mut bench = Bench::new();
     let (from, to) = (
         bench.group(GroupId::ROOT, GroupLimits::default()),
@@ -204,7 +204,7 @@ fn a_region_takes_its_memory_and_what_the_store_holds_along() {
 }
 
 #[test]
-fn a_group_that_is_removed_leaves_what_it_has_to_its_parent() {
+fn a_removed_group_leaves_its_memory_to_its_parent() {
     let mut bench = Bench::new();
     let above = bench.group(GroupId::ROOT, GroupLimits::default());
     let group = bench.group(above, GroupLimits::default());
@@ -254,7 +254,7 @@ fn a_groups_own_cap_on_lazily_freed_memory_is_kept() {
 }
 
 #[test]
-fn what_contradicts_itself_or_is_not_known_is_refused() {
+fn contradictory_limits_and_unknown_ids_are_refused() {
     let mut bench = Bench::new();
     let refused = |bench: &mut Bench, event, why| {
         assert_eq!(bench.send(event).0, Reply::Refused(why));
@@ -386,7 +386,7 @@ fn shadows_move_along_within_their_group_only() {
 /// A removed group's shadows mean nothing by its parent's clock, nor by that of a group that gets its number later.
 /// None of its tables stays on a list that is no longer shortened.
 #[test]
-fn shadows_of_a_removed_group_are_not_looked_at() {
+fn shadows_of_a_removed_group_are_ignored() {
     let mut bench = Bench::new();
     let above = bench.group(GroupId::ROOT, GroupLimits::default());
     let below = bench.group(above, GroupLimits::default());
@@ -423,7 +423,7 @@ fn shadows_of_a_removed_group_are_not_looked_at() {
 /// A folio of a removed group that leaves memory before it has changed lists was seen by a clock that is no longer in
 /// use.
 #[test]
-fn what_leaves_on_a_removed_groups_account_leaves_no_shadow() {
+fn eviction_charged_to_a_removed_group_leaves_no_shadow() {
     let mut bench = Bench::new();
     let group = bench.group(GroupId::ROOT, GroupLimits::default());
     let (_, range) = bench.region_of(group, 8);
@@ -441,7 +441,7 @@ fn what_leaves_on_a_removed_groups_account_leaves_no_shadow() {
 /// counted as dropped and left its shadows. The count belonged to no group, and a table of shadows was on a list that
 /// was no longer shortened. Found by the simulator (seed 30997602 of that day).
 #[test]
-fn what_is_dropped_on_a_removed_groups_account_is_its_parents() {
+fn drop_charged_to_a_removed_group_counts_for_its_parent() {
     let mut bench = Bench::new();
     let group = bench.group(GroupId::ROOT, GroupLimits::default());
     let (_, range) = bench.region_of(group, 8);
@@ -460,7 +460,7 @@ fn what_is_dropped_on_a_removed_groups_account_is_its_parents() {
 /// added it there again: a total that only grows went below zero. Found by the simulator with sums checked for
 /// overflow (seed 16777217).
 #[test]
-fn what_was_freed_in_one_group_is_not_counted_again_in_another() {
+fn memory_freed_in_one_group_is_not_counted_again_in_another() {
     let mut bench = Bench::new();
     let [before, after] = [(); 2].map(|()| bench.group(GroupId::ROOT, GroupLimits::default()));
     let region = bench.create(16, 4);

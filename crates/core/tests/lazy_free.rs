@@ -19,7 +19,7 @@ const CAPTURED: PageState = PageState::LazyFree { mapped: false };
 /// A folio that was zeroed in place and is no longer zero is in use, whether the glance, the look at the captured
 /// folio or a recount detects it; and then its contents stay.
 #[test]
-fn a_write_to_a_cleared_folio_is_found_out_wherever_it_is_looked_for() {
+fn a_write_to_a_cleared_folio_is_detected_by_every_check() {
     for order in [0, 4] {
         let mut bench = Bench::new();
         let range = bench.filled(3 << order, order);
@@ -72,7 +72,7 @@ fn a_write_to_a_cleared_folio_is_found_out_wherever_it_is_looked_for() {
 /// Memory that its owner zeroed is marked without a command, at the young end of the list. A later write is detected
 /// as with any other mark.
 #[test]
-fn what_its_owner_cleared_is_marked_late_and_looked_at_like_the_rest() {
+fn memory_zeroed_by_its_owner_is_marked_late_and_checked_as_usual() {
     for order in [0, 4] {
         let n = 1 << order;
         let mut bench = Bench::new();
@@ -103,7 +103,7 @@ fn what_its_owner_cleared_is_marked_late_and_looked_at_like_the_rest() {
 /// A late mark touches only folios that are mapped and not in use: folios that are in limbo, in the store, pinned or
 /// absent stay.
 #[test]
-fn a_late_mark_passes_over_what_is_not_mapped() {
+fn a_late_mark_skips_folios_that_are_not_mapped() {
     let mut bench = Bench::new();
     let range = bench.filled(6 * 16, 4);
     let folio = |n: u32| part(range, 16 * n..16 * (n + 1));
@@ -176,7 +176,7 @@ fn a_touch_brings_a_captured_folio_back_and_takes_the_mark_away() {
 /// A thread may fault during zeroing or a look, at a page that another thread has just mapped. It waits for nothing:
 /// the pages are present.
 #[test]
-fn nobody_waits_for_a_folio_that_is_cleared_or_looked_at() {
+fn faults_do_not_wait_for_a_folio_being_cleared_or_checked() {
     let mut bench = Bench::new();
     let range = bench.filled(4, 2);
     let (_, zeroing) = bench.send(Event::LazyFree {
@@ -243,7 +243,7 @@ fn slots_are_released_by_the_free_itself() {
 
 /// A folio that is in memory again may still have a slot, and also loses it.
 #[test]
-fn the_store_forgets_what_it_still_had_of_a_resident_folio() {
+fn lazy_free_releases_the_slot_of_a_resident_folio() {
     for mode in [EXCLUSIVE, SHARED] {
         let mut bench = Bench::new();
         let range = bench.filled(16, 4);
@@ -396,7 +396,7 @@ fn refused_ranges_change_nothing() {
 
 /// Memory that must read as zeros at once is zeroed in place if its folios are small, and dropped if not.
 #[test]
-fn what_must_be_zeros_is_cleared_or_dropped() {
+fn memory_that_must_read_zeros_is_cleared_or_dropped() {
     let mut bench = Bench::new();
     let small = bench.filled(16, 4);
     let large = bench.filled(512, 9);
@@ -460,7 +460,8 @@ fn a_cleared_folio_that_cannot_be_taken_out_stays() {
 }
 
 /// News of a protection removes the mark of folios that would be read to see whether they were used, and waits for a
-/// look in progress. See `memory_that_became_inaccessible_is_not_looked_at` in `millpond/tests/lazy_free_calls.rs`.
+/// look in progress. See `lazily_freed_memory_made_inaccessible_is_not_inspected` in
+/// `millpond/tests/lazy_free_calls.rs`.
 #[test]
 fn protected_memory_is_not_looked_at() {
     let mut bench = Bench::new();
@@ -513,7 +514,7 @@ fn a_purge_takes_a_range_wherever_it_is() {
 /// A purge does not wait. Folios that are in flight, pinned, or in limbo and only partly in the range are skipped. A
 /// later call for the range discards them.
 #[test]
-fn a_purge_passes_over_what_it_would_have_to_wait_for() {
+fn a_purge_skips_folios_it_would_have_to_wait_for() {
     let mut bench = Bench::new();
     let range = bench.filled(64, 4);
     let pinned = part(range, 0..4);
@@ -543,7 +544,7 @@ fn a_purge_passes_over_what_it_would_have_to_wait_for() {
 /// Memory that was kept in place goes back to the kernel, and nowhere else, when it is no longer needed. Folios that
 /// were used again stay, and so do those that others have in flight.
 #[test]
-fn what_was_kept_in_place_is_given_back_as_far_as_it_was_not_used() {
+fn kept_memory_is_given_back_except_what_was_used_again() {
     let mut bench = Bench::new();
     let range = bench.filled(6 * 16, 4);
     let folio = |n: u32| part(range, 16 * n..16 * (n + 1));

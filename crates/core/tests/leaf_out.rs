@@ -115,7 +115,7 @@ fn faults_in_a_leaf_that_leaves_wait_and_are_woken() {
 
 /// The last page of the leaf is pinned after the first ones have begun to leave.
 #[test]
-fn one_that_has_to_stay_brings_the_others_back() {
+fn one_page_that_has_to_stay_brings_the_rest_of_its_leaf_back() {
     let (mut bench, leaf) = scattered(true);
     let last = PageRange::new(leaf.start.plus(510), PageCount(1));
     while bench.0.page_state(leaf.start) == PageState::Resident {
@@ -148,7 +148,7 @@ fn until_done(bench: &mut Bench) -> (Vec<Command>, u32) {
 }
 
 #[test]
-fn a_leaf_that_could_not_be_taken_is_as_it_was_and_goes_page_by_page() {
+fn a_leaf_that_cannot_be_taken_is_restored_and_goes_page_by_page() {
     let (mut bench, leaf) = scattered(true);
     until_command(&mut bench);
     answer(&mut bench, leaf, false);
@@ -165,7 +165,7 @@ fn a_leaf_that_could_not_be_taken_is_as_it_was_and_goes_page_by_page() {
 /// rest of the answer met no leaf. (Four threads that counted in a region of three times their memory, on a machine
 /// where a page of a leaf was busy, stopped with "the driver answers for a leaf that is leaving".)
 #[test]
-fn who_reclaims_between_the_parts_of_an_answer_leaves_the_rest_to_who_answers() {
+fn concurrent_reclaim_leaves_a_partial_answer_to_its_reporter() {
     for taken in [false, true] {
         let (mut bench, leaf) = scattered(true);
         until_command(&mut bench);
@@ -187,7 +187,7 @@ fn who_reclaims_between_the_parts_of_an_answer_leaves_the_rest_to_who_answers() 
 }
 
 #[test]
-fn what_fails_again_and_again_is_not_tried_any_more() {
+fn leaf_out_is_not_tried_after_repeated_failures() {
     let mut bench = Bench::new();
     bench.send(Event::TakeLeaves { on: true });
     let region = bench.region(16 * LEAF_PAGES, 0);
@@ -212,7 +212,7 @@ fn what_fails_again_and_again_is_not_tried_any_more() {
 }
 
 #[test]
-fn where_it_is_not_allowed_pages_leave_one_by_one() {
+fn without_leaf_out_pages_leave_one_by_one() {
     let (mut bench, _) = scattered(false);
     let (commands, steps) = until_command(&mut bench);
     assert_eq!(steps, 1);
@@ -224,7 +224,7 @@ fn where_it_is_not_allowed_pages_leave_one_by_one() {
 /// considered, and the other 63 left individually, from leaves that were later taken out as a whole. That took half
 /// the time of a reclaiming thread during random reads.
 #[test]
-fn a_leaf_that_has_to_stay_does_not_make_the_next_victims_go_one_by_one() {
+fn a_leaf_that_stays_does_not_make_later_victims_leave_one_by_one() {
     let mut bench = Bench::new();
     bench.send(Event::TakeLeaves { on: true });
     let few = bench.region(LEAF_PAGES, 0);
@@ -260,7 +260,7 @@ fn a_leaf_that_has_to_stay_does_not_make_the_next_victims_go_one_by_one() {
 /// A leaf that had to stay used to be followed by a batch and by the next leaf, within one event that asked to be
 /// sent again until no leaf was left: for a fault that needed one page, thousands left.
 #[test]
-fn leaves_that_stay_are_no_reason_to_reclaim_more_than_is_wanted() {
+fn leaves_that_stay_do_not_cause_excess_reclaim() {
     let mut bench = Bench::new();
     bench.send(Event::TakeLeaves { on: true });
     let region = bench.region(24 * LEAF_PAGES, 0);
@@ -277,7 +277,7 @@ fn leaves_that_stay_are_no_reason_to_reclaim_more_than_is_wanted() {
 
 /// A discard of a folio whose leaf is leaving waits for it, as for every folio in flight, and is not forgotten.
 #[test]
-fn what_is_discarded_while_its_leaf_leaves_is_gone_afterwards() {
+fn page_discarded_while_its_leaf_leaves_is_empty_afterwards() {
     let (mut bench, leaf) = scattered(true);
     until_command(&mut bench);
     let reply = bench.send(Event::Discard { range: leaf }).0;
@@ -291,7 +291,7 @@ fn what_is_discarded_while_its_leaf_leaves_is_gone_afterwards() {
 /// Folios of four pages that had been split used to come back from the store as single pages, although the region had
 /// requested four: 113 of 2,057 in the run of `bench folio --order 2` that showed it.
 #[test]
-fn folios_of_a_size_that_was_asked_for_are_not_split() {
+fn folios_of_a_requested_order_are_not_split() {
     let mut bench = Bench::new();
     bench.send(Event::TakeLeaves { on: true });
     let leaf = bench.region(LEAF_PAGES, 1);

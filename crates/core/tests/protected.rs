@@ -8,7 +8,7 @@ use millpond_core::{Advice, Command, Event, Outcome, Reply};
 /// A take-out found its page locked; the program unlocked it and reported that; then the answer of the take-out came,
 /// and the page stayed on the unevictable list until the next news, which may never come.
 #[test]
-fn a_take_out_under_way_is_waited_for_by_the_news_that_protection_changed() {
+fn a_change_of_protection_waits_for_a_take_out_in_flight() {
     let mut bench = Bench::new();
     let range = bench.filled(1, 0);
     let advice = Advice::PageOut;

@@ -61,7 +61,7 @@ fn entries_of_every_kind_move_and_no_folio_is_touched() {
 }
 
 #[test]
-fn ends_inside_of_leaves_go_entry_by_entry_and_split_what_straddles_them() {
+fn partial_leaves_move_by_entry_and_straddling_folios_are_split() {
     let mut bench = Bench::new();
     let (from, to) = (
         bench.filled(3 * LEAF_PAGES, 4),
@@ -102,7 +102,7 @@ fn a_folio_in_limbo_at_an_end_comes_back_first() {
 }
 
 #[test]
-fn what_cannot_move_is_refused_and_stays() {
+fn impossible_moves_are_refused_and_change_nothing() {
     let mut bench = Bench::new();
     let (from, to) = (bench.filled(64, 4), bench.filled(64, 4));
     let empty = bench.region(64, 4);
@@ -153,7 +153,7 @@ fn what_cannot_move_is_refused_and_stays() {
 }
 
 #[test]
-fn a_region_takes_and_gives_back_the_leaves_behind_it() {
+fn a_region_grows_into_the_leaves_after_it_and_returns_them() {
     let mut bench = Bench::new();
     let (id, range) = region(&mut bench, LEAF_PAGES);
     let (next, _) = region(&mut bench, 1);

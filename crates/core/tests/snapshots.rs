@@ -155,7 +155,7 @@ fn a_mark_that_is_shared_goes_when_one_heir_uses_the_page() {
 /// It used to be possible to shorten a region by pages that it inherits: a merge would have moved these to the next
 /// region. (Found by reading.)
 #[test]
-fn a_region_is_not_made_shorter_by_what_it_inherits() {
+fn a_region_cannot_shrink_by_pages_that_it_inherits() {
     let mut bench = Bench::new();
     let source = bench.create(2 * LEAF_PAGES, 0);
     let last = source.1.start.plus(2 * LEAF_PAGES - 1);
@@ -193,7 +193,7 @@ fn a_merge_without_a_place_in_the_pool_loses_nothing() {
 /// page of a base below. Then the merge ended, and the base could not be dropped: addresses and a table were lost for
 /// good. (Found by reading, and by the simulator, seeds 6, 8 and others.)
 #[test]
-fn a_merge_leaves_nothing_behind_that_hides_a_base_below() {
+fn a_merge_leaves_no_entries_that_hide_a_lower_base() {
     let mut bench = Bench::new();
     let source = bench.create(4, 0);
     bench.touch(source.1.start);
@@ -212,7 +212,7 @@ fn a_merge_leaves_nothing_behind_that_hides_a_base_below() {
 /// A page that once could not be moved counts as immovable until an event reports a change of its protection, and no
 /// event does so for a base: the page was never merged, nor evicted. (Simulator, seed 13.)
 #[test]
-fn a_merge_tries_what_could_not_move_once() {
+fn a_merge_retries_a_page_that_once_could_not_move() {
     let mut bench = Bench::new();
     let source = bench.create(2, 0);
     bench.touch(source.1.start);

@@ -99,7 +99,7 @@ impl Tight {
 
 /// A program makes three passes over a region that just fits into memory and store together.
 #[test]
-fn what_memory_and_store_hold_together_stays_within_the_limit() {
+fn data_that_fits_memory_plus_store_stays_within_the_limit() {
     let room = MIN_LIMIT_PAGES / 2;
     let mut tight = Tight::new(room);
     let pages = MIN_LIMIT_PAGES + room - RESERVE;
@@ -115,7 +115,7 @@ fn what_memory_and_store_hold_together_stays_within_the_limit() {
 
 /// Only the pages for which neither memory nor store has room are above the limit.
 #[test]
-fn what_neither_holds_is_all_that_is_above_the_limit() {
+fn only_data_beyond_memory_plus_store_exceeds_the_limit() {
     let room = MIN_LIMIT_PAGES / 2;
     let excess = 100;
     let mut tight = Tight::new(room);
@@ -139,7 +139,7 @@ fn what_neither_holds_is_all_that_is_above_the_limit() {
 
 /// A page that is mapped and in the store gives its slot up for a page that is in neither.
 #[test]
-fn slots_of_what_is_mapped_are_given_up_before_the_limit_is_exceeded() {
+fn slots_of_mapped_pages_are_released_before_exceeding_the_limit() {
     let half = MIN_LIMIT_PAGES / 2;
     let mut tight = Tight::new(half);
     let old = tight.region(half - RESERVE);
@@ -169,7 +169,7 @@ fn slots_of_what_is_mapped_are_given_up_before_the_limit_is_exceeded() {
 /// The store was tried again as soon as it had forgotten anything: nine folios of sixteen pages were refused for each
 /// loaded page.
 #[test]
-fn a_store_that_refused_is_asked_again_when_it_has_forgotten_as_much() {
+fn a_full_store_is_retried_once_it_freed_as_much_as_it_refused() {
     let mut bench = Tight::new(u32::MAX);
     let (region, range) = bench.create(64, 4);
     let _ = region;
@@ -217,7 +217,7 @@ fn a_store_that_refused_is_asked_again_when_it_has_forgotten_as_much() {
 /// A page that comes back alone from a slot of sixteen is forgotten there, and leaves as if it had never been stored.
 /// A watched page is an exception, because it shows what copies would save.
 #[test]
-fn what_is_held_once_has_no_copy() {
+fn a_page_loaded_alone_keeps_no_copy_in_its_slot() {
     let mut bench = Tight::new(u32::MAX);
     let range = bench.create(512, 4).1;
     for page in range.pages().step_by(16) {

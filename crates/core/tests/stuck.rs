@@ -107,7 +107,7 @@ fn a_busy_folio_goes_behind_all_that_may_still_leave() {
 }
 
 #[test]
-fn when_all_is_busy_a_single_page_is_served_above_the_limit_until_something_changes() {
+fn if_all_is_busy_one_page_exceeds_the_limit_until_a_change() {
     let (mut bench, _, (_, more)) = full();
     let (reply, _) = fault(&mut bench, more.start, Order::MAX);
     assert!(matches!(reply, Reply::Reclaim { .. }), "{reply:?}");
@@ -131,7 +131,7 @@ fn when_all_is_busy_a_single_page_is_served_above_the_limit_until_something_chan
 /// Two hundred threads that wait in `read` hold 16 KiB each, in folios of 256 KiB. A process with a budget of 32 MiB
 /// took 55.
 #[test]
-fn of_large_folios_only_the_parts_that_are_held_stay() {
+fn only_the_held_parts_of_large_folios_stay() {
     const HELD: u32 = 4;
     const APART: u32 = 64;
     let mut bench = Bench::new();
@@ -189,7 +189,7 @@ fn pinned_memory_is_not_waited_for() {
 
 /// A fault waits for memory that another thread gives back.
 #[test]
-fn nothing_is_served_above_the_limit_while_a_command_is_out() {
+fn no_fault_exceeds_the_limit_while_a_command_is_in_flight() {
     let (mut bench, range, (_, more)) = full();
     let (pages, by) = (PageCount(64), Reclaimer::Direct);
     let (_, commands) = bench.send(Event::Reclaim { pages, by });
@@ -202,7 +202,7 @@ fn nothing_is_served_above_the_limit_while_a_command_is_out() {
 }
 
 #[test]
-fn what_could_not_move_gets_another_chance_with_a_tick() {
+fn an_immovable_page_is_retried_after_a_tick() {
     let mut bench = Bench::new();
     let (_, range) = bench.create(1, 0);
     let (_, commands) = fault(&mut bench, range.start, Order::MAX);

@@ -42,7 +42,7 @@ fn touch(bench: &mut Bench, page: PageIndex) -> bool {
 
 /// A few pages are used often, many rarely: the few are recognized, and recognized again after they had to leave.
 #[test]
-fn what_comes_back_soon_is_activated_and_what_was_active_is_restored() {
+fn early_refaults_are_activated_and_active_pages_restored() {
     for bits in [12, 16, 32] {
         let mut bench = small(64, bits);
         let region = bench.region(512, 0);
@@ -148,7 +148,7 @@ fn a_stream_longer_than_memory_leaves_a_set_alone() {
 /// The driver's faults read a stream over a file ahead of the program. The pages right behind such a fault were once
 /// dropped: the program had yet to use them, and read them again.
 #[test]
-fn what_is_read_ahead_of_a_stream_over_a_file_stays_until_the_program_comes() {
+fn pages_read_ahead_of_a_file_stream_stay_until_they_are_used() {
     const LIMIT: u32 = 512;
     let mut bench = small(LIMIT, 32);
     let (_, stream) = bench.create_of(Kind::File, 5 * LIMIT, 0);
@@ -170,7 +170,7 @@ fn what_is_read_ahead_of_a_stream_over_a_file_stays_until_the_program_comes() {
 
 /// A stream that turns round at its end needs the pages that it has just left: that is detected, and they are kept.
 #[test]
-fn a_stream_that_turns_round_is_left_what_it_has_brought() {
+fn pages_of_a_stream_that_turns_round_are_kept() {
     const PAGES: u32 = 1024;
     let mut bench = small(512, 32);
     let region = bench.region(PAGES, 0);
@@ -311,7 +311,7 @@ fn send(core: &mut Core, out: &mut Commands, event: Event) {
 /// Memory holds the part of a loop that fits, and the curve shows that. The first touch of a page is a miss in any
 /// memory.
 #[test]
-fn the_curve_rises_by_what_fits() {
+fn the_curve_rises_by_the_part_of_a_loop_that_fits() {
     let mut bench = small(64, 32);
     let region = bench.region(512, 0);
     for n in 0..128 {
@@ -333,7 +333,7 @@ fn the_curve_rises_by_what_fits() {
 /// Without workingset detection nothing is remembered about pages that leave, and nothing is learnt from pages that
 /// come back; memory is assigned by last use.
 #[test]
-fn without_detection_what_comes_back_is_like_new() {
+fn without_detection_refaults_count_as_new_pages() {
     let config = Config {
         workingset: false,
         ..Config::new(PageCount(32 * LEAF_PAGES), PageCount(MIN_LIMIT_PAGES))

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_has_the_library_beside_the_one_that_cargo_names() {
+    fn library_is_found_beside_the_rlib_that_cargo_names() {
         let file = std::env::current_exe().unwrap().with_extension("so");
         std::fs::write(&file, "").unwrap();
         let rlib = file.with_extension("rlib");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_linked_nothing_is_put_in() {
+    fn nothing_is_embedded_where_nothing_is_linked() {
         for emit in ["--emit=dep-info,metadata", "--emit dep-info", ""] {
             let text = format!("rustc {emit} --extern a=/no/where/liba.rmeta");
             assert_eq!(find(&arguments(&text), "a"), Ok(None));

@@ -142,7 +142,7 @@ fn a_call_with_memory_of_the_arena_is_stopped_and_made_once_more() {
 }
 
 #[test]
-fn calls_that_touch_nothing_of_the_arena_pass() {
+fn calls_without_memory_of_the_arena_pass() {
     under_filter(|| {
         let mut bytes = [0u8; 8];
         // SAFETY: the calls write to `bytes`, or to nothing; the page that is mapped and unmapped is nobody else's.
@@ -165,7 +165,7 @@ fn calls_that_touch_nothing_of_the_arena_pass() {
 }
 
 #[test]
-fn a_call_that_is_not_known_is_refused_where_it_names_memory_of_the_arena() {
+fn an_unknown_call_with_memory_of_the_arena_is_refused() {
     under_filter(|| {
         // SAFETY: the kernel has no call of this number.
         unsafe {

@@ -10,7 +10,7 @@ const ADAPTIVE: OrderPolicy = OrderPolicy::Adaptive { max: Order::MAX };
 
 /// Streams up and down, strides and scattered touches go over four budgets, and everything is compared.
 #[test]
-fn whatever_the_pattern_every_page_reads_as_it_was_written() {
+fn every_page_reads_back_unchanged_in_every_pattern() {
     for (delivery, take_out) in ways() {
         let manager = small()
             .delivery(delivery)
@@ -111,7 +111,7 @@ fn a_sparse_toucher_stays_small() {
 }
 
 #[test]
-fn what_will_be_overwritten_is_not_read_back() {
+fn pages_that_will_be_overwritten_are_not_read_back() {
     let manager = in_thread();
     let mut region = manager.region_with(48 * MIB, ADAPTIVE).unwrap();
     for (page, bytes) in region.as_mut_slice().chunks_exact_mut(PAGE).enumerate() {
@@ -148,7 +148,7 @@ fn bad_ranges_to_overwrite_are_named() {
 /// A second thread interrupts each thread that moves pages. So with in-thread delivery it works only where that is rare
 /// and the work is long: for a stream that fills.
 #[test]
-fn the_background_thread_helps_a_stream_that_fills_and_nothing_else() {
+fn the_background_thread_helps_only_a_stream_that_fills() {
     // The budget is so large that a folio is less than the mark at which background reclaim begins.
     let manager = small()
         .ram(64 * MIB as u64)

@@ -68,9 +68,9 @@ fn racing_streams_find_zeros_and_lose_nothing() {
 
 /// Prepared pages are counted while they wait, and go back if no stream has come for them.
 #[test]
-fn what_is_ready_stays_within_the_budget_and_goes_back() {
+fn prepared_pages_stay_within_the_budget_and_are_given_back() {
     alone(
-        "what_is_ready_stays_within_the_budget_and_goes_back",
+        "prepared_pages_stay_within_the_budget_and_are_given_back",
         || {
             let resident = || smaps_rollup(std::process::id(), "Rss:");
             let before = resident();

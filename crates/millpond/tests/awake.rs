@@ -47,13 +47,13 @@ fn is_offered() -> bool {
 }
 
 #[test]
-fn one_thread_that_faults_is_waited_for_awake_whoever_serves_it() {
+fn a_single_faulting_threads_reads_are_awaited_without_sleeping() {
     if !is_offered() {
         println!("skipped: this kernel has no asynchronous reads");
         return;
     }
     alone(
-        "one_thread_that_faults_is_waited_for_awake_whoever_serves_it",
+        "a_single_faulting_threads_reads_are_awaited_without_sleeping",
         || {
             for delivery in deliveries() {
                 let manager = manager(delivery);

@@ -33,7 +33,7 @@ fn figures(ram: usize) -> Stats {
 }
 
 #[test]
-fn what_a_larger_budget_spares_was_promised_within_a_tenth() {
+fn savings_of_a_larger_budget_are_predicted_within_a_tenth() {
     let small = figures(16 * MIB);
     assert!(small.vm.pgmajfault > 10_000, "{small:?}");
     for larger in [18, 20, 22] {

@@ -24,8 +24,8 @@ fn resident_since(before: u64) -> usize {
 }
 
 #[test]
-fn random_numbers_stay_within_a_budget_of_which_nothing_else_was_said() {
-    let name = "random_numbers_stay_within_a_budget_of_which_nothing_else_was_said";
+fn random_numbers_stay_within_the_budget_with_default_settings() {
+    let name = "random_numbers_stay_within_the_budget_with_default_settings";
     alone(name, || {
         let before = status(std::process::id(), "VmRSS:");
         let manager = Manager::builder().ram(RAM as u64).build().unwrap();
@@ -72,7 +72,7 @@ fn is_child() -> bool {
 /// A manager without an explicit store does without a file that cannot be made, says so in one line that names the
 /// directory and the remedy, and keeps its data.
 #[test]
-fn without_a_place_for_a_file_it_is_compressed_ram_and_one_line() {
+fn missing_store_directory_falls_back_to_ram_with_one_message() {
     if is_child() {
         let manager = Manager::builder().ram(RAM as u64).build().unwrap();
         let mut region = manager.region(2 * RAM).unwrap();
@@ -82,7 +82,7 @@ fn without_a_place_for_a_file_it_is_compressed_ram_and_one_line() {
         assert!(usage.ram_bytes > 0, "{usage:?}");
         return;
     }
-    let name = "without_a_place_for_a_file_it_is_compressed_ram_and_one_line";
+    let name = "missing_store_directory_falls_back_to_ram_with_one_message";
     let scratch = tempfile::tempdir().unwrap();
     // A file can be made in neither directory, even by root: one does not exist, the other lies below a file.
     let file = scratch.path().join("file");
@@ -109,7 +109,7 @@ fn without_a_place_for_a_file_it_is_compressed_ram_and_one_line() {
 
 /// An explicitly requested store is opened, or no manager is built.
 #[test]
-fn a_file_that_was_asked_for_is_had_or_nothing_is() {
+fn a_requested_store_file_that_cannot_be_made_fails_the_build() {
     if is_child() {
         for store in [StoreKind::Auto { directory: None }, StoreKind::file()] {
             let built = Manager::builder().ram(RAM as u64).store(store).build();
@@ -118,7 +118,7 @@ fn a_file_that_was_asked_for_is_had_or_nothing_is() {
         }
         return;
     }
-    let name = "a_file_that_was_asked_for_is_had_or_nothing_is";
+    let name = "a_requested_store_file_that_cannot_be_made_fails_the_build";
     let scratch = tempfile::tempdir().unwrap();
     let run = with_temporary(&scratch.path().join("missing"), name);
     let said = String::from_utf8_lossy(&run.stderr);

@@ -128,7 +128,7 @@ impl Race<'_> {
 }
 
 #[test]
-fn what_threads_use_is_discarded_whole_and_nothing_else_is_lost() {
+fn discard_of_memory_in_use_is_complete_and_loses_nothing_else() {
     const ORDERS: [u8; 3] = [0, 4, 9];
     let time = stress_time() / (ways().len() * ORDERS.len()) as u32;
     let mut gathered = 0;

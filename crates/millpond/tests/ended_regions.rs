@@ -53,7 +53,7 @@ fn a_prefetch_ends_with_its_region() {
 
 /// A region that shrinks or moves also gives up addresses. Prefetches requested there used to continue.
 #[test]
-fn a_prefetch_ends_where_its_region_has_no_pages_any_more() {
+fn a_prefetch_ends_where_its_region_gave_pages_up() {
     let manager = manager();
     for round in 0..20 {
         let mut region = on_its_way(&manager);

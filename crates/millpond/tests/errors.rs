@@ -110,7 +110,7 @@ fn ranges_that_cannot_work_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn what_is_pinned_is_not_discarded_and_says_where() {
+fn discard_of_pinned_memory_is_refused_with_its_offset() {
     let manager = small().build().unwrap();
     let mut region = manager.region(MIB).unwrap();
     region.as_mut_slice().fill(7);

@@ -67,7 +67,7 @@ fn a_stream_after_random_reads_gets_leaves_whole() {
 /// Threads read at random, write to a quarter of the leaves, and go through all of them in order. Each must find what
 /// it has written. A page that a leaf left behind when it was evicted, or that came back with old contents, would show.
 #[test]
-fn no_write_is_lost_with_leaves_that_are_put_out() {
+fn no_write_is_lost_when_leaves_are_evicted() {
     let manager = half();
     let region = filled(&manager);
     let base = region.as_ptr() as usize;

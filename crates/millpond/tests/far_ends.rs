@@ -100,7 +100,7 @@ fn for_all_ways(kind: Kind) {
 }
 
 #[test]
-fn what_is_written_to_a_pipe_is_read_from_it() {
+fn bytes_written_to_a_pipe_are_read_from_it() {
     for_all_ways(Kind::Written);
 }
 
@@ -116,7 +116,7 @@ fn pinned_pages_that_a_socket_refers_to_stay() {
 
 /// With a handler a region's bytes may be given to the kernel without a guard, where it copies them.
 #[test]
-fn what_is_written_without_a_pin_is_read() {
+fn bytes_written_without_a_pin_are_read() {
     if !can(Delivery::Handler) {
         return;
     }

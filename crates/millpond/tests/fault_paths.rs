@@ -65,7 +65,7 @@ fn each_fault_is_counted_where_it_belongs() {
 
 /// Two threads want the same 2 MiB at once: one of them finds the page under way.
 #[test]
-fn waiting_for_another_thread_is_a_way_of_its_own() {
+fn waiting_for_another_thread_is_counted_separately() {
     const ROUNDS: usize = 8;
     let manager = small().build().unwrap();
     let waited = eventually(|| {

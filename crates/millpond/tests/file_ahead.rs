@@ -26,7 +26,7 @@ fn is_right(region: &FileRegion, range: Range<usize>) -> bool {
 /// Streams that begin at several places, upwards and downwards, in threads of their own, and one thread's pages at
 /// random between them: all in a quarter of the file.
 #[test]
-fn streams_beside_each_other_read_what_the_file_holds() {
+fn concurrent_streams_read_what_the_file_holds() {
     let bytes = 96 * MIB;
     let file = numbered_file(bytes);
     for delivery in deliveries() {
@@ -58,7 +58,7 @@ fn streams_beside_each_other_read_what_the_file_holds() {
 /// Regions that end while they are read ahead. Anonymous memory at their addresses is zeros, and the next region there
 /// is another file's.
 #[test]
-fn nothing_is_left_of_a_region_that_ends_while_it_is_read_ahead() {
+fn a_region_that_ends_during_read_ahead_leaves_nothing_behind() {
     let bytes = 24 * MIB;
     let file = numbered_file(bytes);
     for delivery in deliveries() {
@@ -88,7 +88,7 @@ fn nothing_is_left_of_a_region_that_ends_while_it_is_read_ahead() {
 /// A file is truncated while a stream approaches its end: a futile read-ahead causes no error for anyone, and the pages
 /// come in when the file has them again.
 #[test]
-fn what_is_read_ahead_in_vain_is_no_error() {
+fn a_futile_read_ahead_is_not_an_error() {
     let bytes = 16 * MIB;
     let file = numbered_file(bytes);
     for delivery in deliveries() {

@@ -23,7 +23,7 @@ fn is_untouched(file: &File, bytes: usize) -> bool {
 }
 
 #[test]
-fn what_was_written_goes_to_the_store_and_the_rest_is_dropped() {
+fn written_pages_go_to_the_store_and_unchanged_ones_are_dropped() {
     let bytes = 48 * MIB;
     for delivery in deliveries() {
         let file = file(bytes);
@@ -163,7 +163,7 @@ fn a_changed_page_that_the_store_has_lost_does_not_read_as_the_file() {
 }
 
 #[test]
-fn a_full_store_keeps_what_was_written_and_lets_the_rest_go() {
+fn a_full_store_keeps_written_pages_and_lets_unchanged_ones_go() {
     let store = StoreKind::CompressedRam {
         max_bytes: Some(2 << 20),
     };

@@ -55,7 +55,7 @@ fn a_file_larger_than_the_budget_is_read_in_place_and_nothing_of_it_is_stored() 
 }
 
 #[test]
-fn behind_the_files_end_its_last_page_is_zeros() {
+fn the_last_page_is_zeros_beyond_the_files_end() {
     let file = file(0, 100);
     let region = map(&small().build().unwrap(), &file);
     // SAFETY: all of the page is the region's.
@@ -118,7 +118,7 @@ fn a_range_need_not_begin_or_end_at_a_page() {
 }
 
 #[test]
-fn what_cannot_be_mapped_is_refused_with_the_way_out() {
+fn unmappable_ranges_are_refused_with_a_remedy() {
     let file = file(PAGE, 0);
     let manager = small().address_space(64 << 20).build().unwrap();
     // SAFETY: nothing is mapped.
@@ -224,9 +224,9 @@ extern "C" fn lengthen(_: libc::c_int) {
 }
 
 #[test]
-fn a_touch_after_a_failed_one_reads_again() {
+fn a_touch_after_a_failed_one_retries_the_read() {
     use std::os::fd::AsRawFd;
-    alone("a_touch_after_a_failed_one_reads_again", || {
+    alone("a_touch_after_a_failed_one_retries_the_read", || {
         // SAFETY: the handler is a function of the right kind.
         unsafe { libc::signal(libc::SIGBUS, lengthen as *const () as libc::sighandler_t) };
         let file = file(MIB, 0);

@@ -24,7 +24,7 @@ fn contents(file: &File) -> Vec<u8> {
 
 /// Written at random, by each way in which pages travel, synced occasionally, and compared by an independent reader.
 #[test]
-fn what_was_synced_is_in_the_file_and_what_was_dropped_comes_back() {
+fn synced_bytes_are_in_the_file_and_dropped_pages_come_back() {
     let bytes = 32 * MIB;
     for (delivery, take_out) in ways() {
         let file = file(bytes);
@@ -68,7 +68,7 @@ fn what_was_synced_is_in_the_file_and_what_was_dropped_comes_back() {
 }
 
 #[test]
-fn what_has_not_changed_is_not_written() {
+fn unchanged_pages_are_not_written() {
     let file = file(24 * MIB);
     let manager = small().build().unwrap();
     let region = map(&manager, &file);
@@ -89,7 +89,7 @@ fn what_has_not_changed_is_not_written() {
 }
 
 #[test]
-fn bytes_beside_the_range_are_not_written_and_a_longer_range_makes_the_file_longer() {
+fn bytes_outside_the_range_stay_and_a_longer_range_extends_the_file() {
     for delivery in deliveries() {
         let file = file(PAGE);
         let before = contents(&file);
@@ -134,9 +134,9 @@ fn a_file_that_may_not_be_written_is_refused() {
 
 /// A limit on the size of files simulates a full disk: no page beyond it can be written.
 #[test]
-fn what_the_file_does_not_take_stays_and_is_written_later() {
+fn pages_that_the_file_refuses_stay_and_are_written_later() {
     alone(
-        "what_the_file_does_not_take_stays_and_is_written_later",
+        "pages_that_the_file_refuses_stay_and_are_written_later",
         || {
             let bytes = 24 * MIB;
             let file = file(bytes);
@@ -177,7 +177,7 @@ fn what_the_file_does_not_take_stays_and_is_written_later() {
 }
 
 #[test]
-fn a_file_that_was_cut_off_is_not_made_longer_again() {
+fn a_truncated_file_is_not_extended_again() {
     let file = file(2 * MIB);
     let manager = small().build().unwrap();
     let mut region = map(&manager, &file);

@@ -55,7 +55,7 @@ fn forks_after(micros: u64) -> i32 {
 }
 
 #[test]
-fn a_manager_is_built_while_the_parents_first_one_was_being_built() {
+fn a_child_forked_during_the_parents_first_build_builds_a_manager() {
     for round in 0..400 {
         let micros = round * STEP;
         let ended = status(forked(|| forks_after(micros)), 2 * LONG);
@@ -93,7 +93,7 @@ fn forks_beside_collectors() -> i32 {
 }
 
 #[test]
-fn a_child_has_no_default_manager_whoever_asked_for_its_parents() {
+fn a_forked_child_has_no_default_manager() {
     let ended = status(forked(forks_beside_collectors), 10 * LONG);
     assert_eq!(ended, Some(WELL));
 }

@@ -55,7 +55,7 @@ fn manager(delivery: Delivery) -> Option<Manager> {
 }
 
 #[test]
-fn what_a_child_drops_is_still_its_parents() {
+fn drops_in_a_child_leave_the_parents_memory_alone() {
     for delivery in [Delivery::InThread, Delivery::Handler] {
         let mut manager = manager(delivery);
         let Some(living) = manager.clone() else {
@@ -85,7 +85,7 @@ fn what_a_child_drops_is_still_its_parents() {
 }
 
 #[test]
-fn a_child_that_asks_for_something_is_told_so() {
+fn a_call_in_a_forked_child_panics() {
     let manager = manager(Delivery::InThread).unwrap();
     let mut region = manager.region(MIB).unwrap();
     region.as_mut_slice().fill(7);
@@ -116,7 +116,7 @@ fn a_child_may_have_a_manager_of_its_own() {
 
 /// A touch in a child used to be a SIGSEGV without any message. System calls on such memory are refused, as before.
 #[test]
-fn a_child_that_touches_is_told_what_it_touched() {
+fn a_touch_in_a_forked_child_ends_it_with_a_message() {
     for delivery in [Delivery::InThread, Delivery::Handler] {
         let Some(manager) = manager(delivery) else {
             continue;
@@ -154,7 +154,7 @@ fn a_child_that_touches_is_told_what_it_touched() {
 
 /// Dropping a vector drops its elements, which a child does not have: accessing them would have ended it.
 #[test]
-fn a_child_drops_vectors_and_heaps_without_looking_at_what_was_in_them() {
+fn a_child_drops_vectors_and_heaps_without_accessing_elements() {
     let Some(manager) = manager(Delivery::InThread) else {
         return;
     };

@@ -159,7 +159,7 @@ fn the_threshold_can_be_changed_while_it_runs() {
 /// Memory that a worker gave to the pool used to count as freed by its owner. If all of a part went to the pool, no
 /// worker seemed to work in the background (seen in a test of spaces, one run of thirty).
 #[test]
-fn what_a_worker_gives_to_the_pool_is_its_work() {
+fn memory_that_a_worker_gives_to_the_pool_counts_as_its_work() {
     let manager = Manager::builder()
         .store(millpond::StoreKind::compressed_ram())
         .order(millpond::Order::new(4).unwrap())
@@ -254,7 +254,7 @@ fn the_budget_holds_while_memory_is_freed_in_the_background() {
 /// Frames circulate through the pool, and an idle program gives them back. (Memory that its exclusive owner discards
 /// need not circulate at all: `reuse.rs`.)
 #[test]
-fn what_is_discarded_serves_the_next_faults_and_goes_back_when_nobody_asks() {
+fn discarded_frames_serve_later_faults_and_are_freed_when_idle() {
     for (delivery, method) in ways() {
         let manager = Manager::builder()
             .store(millpond::StoreKind::compressed_ram())

@@ -65,8 +65,8 @@ fn policies() -> [OrderPolicy; 2] {
 }
 
 #[test]
-fn what_budget_and_store_hold_together_stays_within_the_budget() {
-    let name = "what_budget_and_store_hold_together_stays_within_the_budget";
+fn data_that_fits_budget_plus_store_stays_within_the_budget() {
+    let name = "data_that_fits_budget_plus_store_stays_within_the_budget";
     alone(name, || {
         for order in policies() {
             let most = most_resident(RAM + STORE - 8 * MIB, order);
@@ -76,8 +76,8 @@ fn what_budget_and_store_hold_together_stays_within_the_budget() {
 }
 
 #[test]
-fn what_neither_holds_is_all_that_is_above_the_budget() {
-    let name = "what_neither_holds_is_all_that_is_above_the_budget";
+fn only_data_beyond_budget_plus_store_exceeds_the_budget() {
+    let name = "only_data_beyond_budget_plus_store_exceeds_the_budget";
     alone(name, || {
         let beyond = 16 * MIB;
         for order in policies() {

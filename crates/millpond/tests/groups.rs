@@ -16,7 +16,7 @@ fn region_of(manager: &Manager, group: &Group, len: usize) -> Region {
 
 /// A group keeps its max however much of the budget is free, and whatever the folios' order.
 #[test]
-fn max_is_kept_by_the_groups_own_faults() {
+fn faults_keep_a_group_within_its_max() {
     for folio in [0, 4, 9] {
         let manager = Manager::builder()
             .store(millpond::StoreKind::compressed_ram())
@@ -46,7 +46,7 @@ fn max_is_kept_by_the_groups_own_faults() {
 
 /// A thread that works above high reclaims before each fault: the group stays near it, far below its max.
 #[test]
-fn high_is_worked_against() {
+fn a_group_above_its_high_is_reclaimed() {
     let manager = Manager::builder()
         .store(millpond::StoreKind::compressed_ram())
         .order(millpond::Order::new(4).unwrap())
@@ -110,7 +110,7 @@ fn a_quiet_group_does_not_pay_for_a_thrashing_one() {
 }
 
 #[test]
-fn a_region_moves_with_what_it_has_and_what_a_group_leaves_is_its_parents() {
+fn moved_region_takes_its_memory_and_removal_charges_the_parent() {
     let manager = small().build().unwrap();
     let above = group(&manager, "above", GroupLimits::new());
     let below = manager.group(&above, "below", GroupLimits::new()).unwrap();
@@ -232,7 +232,7 @@ fn pins_leave_a_quarter_of_a_max() {
 }
 
 #[test]
-fn errors_name_the_value_and_the_way_out() {
+fn errors_name_the_value_and_a_remedy() {
     let (manager, other) = (small().build().unwrap(), small().build().unwrap());
     let none = GroupLimits::new();
     let make = |name: &str, limits| manager.group(&manager.root(), name, limits).map(|_| ());

@@ -226,7 +226,7 @@ proptest! {
 
     /// The table is one large allocation, and each value a small one of its own.
     #[test]
-    fn a_map_does_what_a_map_does(calls in prop::collection::vec(map_call(), 200..600)) {
+    fn a_hash_map_on_the_heap_agrees_with_std(calls in prop::collection::vec(map_call(), 200..600)) {
         let manager = manager();
         let heap = PondAlloc::new(&manager).unwrap();
         let mut map = HashMap::new_in(heap.clone());
@@ -357,7 +357,7 @@ fn a_heap_lives_as_long_as_its_collections() {
 }
 
 #[test]
-fn a_group_that_cannot_have_it_is_known_at_once() {
+fn a_heap_for_another_managers_group_is_refused_at_once() {
     let (ours, theirs) = (manager(), manager());
     let group = theirs
         .group(&theirs.root(), "theirs", GroupLimits::new())
@@ -368,7 +368,7 @@ fn a_group_that_cannot_have_it_is_known_at_once() {
 
 /// If no addresses are left, a collection can continue with what it has.
 #[test]
-fn without_addresses_a_collection_keeps_what_it_has() {
+fn a_collection_survives_running_out_of_addresses() {
     let builder = Manager::builder().ram(16 << 20).address_space(128 << 20);
     let heap = PondAlloc::new(&builder.build().unwrap()).unwrap();
     let mut bytes = AllocVec::new_in(heap);

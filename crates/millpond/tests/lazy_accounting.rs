@@ -123,7 +123,7 @@ fn bytes_are_reported_where_they_are_at_every_stage() {
 /// A region's figures used to date from the last look at the manager's: memory written to since then still counted as
 /// free.
 #[test]
-fn a_region_finds_out_by_itself_what_was_used_again() {
+fn a_regions_figures_notice_memory_that_was_used_again() {
     let manager = small().build().unwrap();
     let mut region = manager.region(MIB).unwrap();
     fill(&mut region, 0..MIB, 1);
@@ -136,9 +136,9 @@ fn a_region_finds_out_by_itself_what_was_used_again() {
 
 /// Half of a full region is lazily freed: the reported bytes are those of the kernel, within one per cent.
 #[test]
-fn reported_bytes_are_those_of_the_kernel_within_one_per_cent() {
+fn reported_bytes_match_the_kernels_within_one_per_cent() {
     const LEN: usize = 64 * MIB;
-    let test = "reported_bytes_are_those_of_the_kernel_within_one_per_cent";
+    let test = "reported_bytes_match_the_kernels_within_one_per_cent";
     alone(test, || {
         each_case(&[4], |builder, case| {
             let manager = builder
@@ -181,8 +181,8 @@ fn reported_bytes_are_those_of_the_kernel_within_one_per_cent() {
 /// Beyond the cap the oldest go first, their memory goes back to the system, and no memory that is used again is
 /// touched.
 #[test]
-fn beyond_the_cap_the_oldest_go_first_and_their_memory_goes_back() {
-    let test = "beyond_the_cap_the_oldest_go_first_and_their_memory_goes_back";
+fn memory_beyond_the_cap_is_given_back_oldest_first() {
+    let test = "memory_beyond_the_cap_is_given_back_oldest_first";
     alone(test, || {
         each_case(&[0, 4], |builder, case| {
             let manager = builder.ram(32 << 20).lazyfree_max(4 << 20).build().unwrap();
@@ -274,7 +274,7 @@ fn a_cap_of_zero_gives_everything_back_at_once() {
 
 /// An allocator that reuses the memory that it frees loses nothing to the cap: memory in use is recognized and skipped.
 #[test]
-fn the_cap_does_not_touch_what_is_used_again() {
+fn the_cap_does_not_touch_memory_in_use_again() {
     each_case(&[0, 4], |builder, case| {
         let manager = builder.lazyfree_max(1 << 20).build().unwrap();
         let mut region = manager.region_with(8 * MIB, order(case.order)).unwrap();

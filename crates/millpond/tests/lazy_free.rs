@@ -103,7 +103,7 @@ fn under_pressure_freed_memory_is_dropped_without_store_io() {
 
 /// Pages in the store lose their slots at once when they are freed, and are not loaded again.
 #[test]
-fn what_is_in_the_store_is_forgotten_at_once_and_never_loaded() {
+fn freed_pages_in_the_store_are_forgotten_at_once_and_never_loaded() {
     each_case(&[0, 4, 9], |builder, case| {
         let manager = builder.build().unwrap();
         let mut region = manager.region_with(22 * MIB, order(case.order)).unwrap();
@@ -128,7 +128,7 @@ fn what_is_in_the_store_is_forgotten_at_once_and_never_loaded() {
 
 /// A slot of which a part was freed still gives back the rest.
 #[test]
-fn a_slot_that_was_freed_in_part_gives_back_the_rest() {
+fn a_partly_freed_slot_still_returns_its_other_pages() {
     each_case(&[4], |builder, case| {
         let manager = builder.build().unwrap();
         let mut region = manager.region_with(4 * MIB, order(4)).unwrap();
@@ -371,7 +371,7 @@ fn a_folio_that_was_freed_in_part_is_split_when_memory_is_wanted() {
 /// Lazy free works the same without a store. The first version of the kernel's `MADV_FREE` gave pages back at once
 /// where there was no swap.
 #[test]
-fn it_works_the_same_without_a_store() {
+fn lazy_free_works_the_same_without_a_store() {
     each_case(&[0, 4, 9], |builder, case| {
         let manager = builder.store(StoreKind::None).build().unwrap();
         let mut region = manager.region_with(10 * MIB, order(case.order)).unwrap();

@@ -79,7 +79,7 @@ fn ranges_that_cannot_be_freed_are_named_and_nothing_changes() {
 
 /// A pinned page somewhere in one of many ranges refuses the call, which says where it is.
 #[test]
-fn what_is_pinned_is_not_freed_and_says_where() {
+fn lazy_free_of_pinned_memory_is_refused_with_its_offset() {
     each_case(&[4], |builder, case| {
         if case.free == Free::Exclusive {
             // A guard borrows the region, so only a leaked guard can exist here.
@@ -130,7 +130,7 @@ fn what_is_pinned_is_not_freed_and_says_where() {
 
 /// Using an exclusively freed block again costs no fault, by the kernel's count and by ours.
 #[test]
-fn rewriting_an_exclusively_freed_block_faults_not_once() {
+fn rewriting_an_exclusively_freed_block_never_faults() {
     for (delivery, method) in ways() {
         let manager = small().delivery(delivery).take_out(method).build().unwrap();
         let mut region = manager.region_with(8 * MIB, order(4)).unwrap();
@@ -240,7 +240,7 @@ fn faults_of_this_thread() -> i64 {
 /// memory (signals are blocked and unblocked around it); captured neighbours leave by one call.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn one_call_for_many_ranges_is_one_round() {
+fn one_call_frees_many_ranges_in_one_round() {
     use common::calls::system_calls_of;
     for (delivery, method) in ways() {
         let builder = || {
@@ -400,44 +400,48 @@ fn a_space_frees_lazily_by_address() {
 /// made it inaccessible by then, for example as a guard page in memory from `malloc`, and the manager's own read was a
 /// SIGSEGV. Now news of a protection removes the mark, and waits for an ongoing look.
 #[test]
-fn memory_that_became_inaccessible_is_not_looked_at() {
+fn lazily_freed_memory_made_inaccessible_is_not_inspected() {
     if !can(Delivery::Handler) {
         return;
     }
-    alone("memory_that_became_inaccessible_is_not_looked_at", || {
-        let space = space();
-        let (base, len) = (space.base(), 64 * MIB);
-        space.open(base, len).unwrap();
-        let protect = |at: usize, len: usize, how: i32| {
-            space.protection_changed(at, len);
-            // SAFETY: no thread uses the range while it is inaccessible.
-            assert_eq!(unsafe { libc::mprotect(at as *mut _, len, how) }, 0);
-            space.protection_changed(at, len);
-        };
-        let end = Instant::now() + stress_time() / 3;
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for page in (8 * MIB / PAGE..len / PAGE).cycle() {
-                    word(base, page, 0).fetch_add(1, Relaxed);
-                    if Instant::now() >= end {
-                        return;
+    alone(
+        "lazily_freed_memory_made_inaccessible_is_not_inspected",
+        || {
+            let space = space();
+            let (base, len) = (space.base(), 64 * MIB);
+            space.open(base, len).unwrap();
+            let protect = |at: usize, len: usize, how: i32| {
+                space.protection_changed(at, len);
+                // SAFETY: no thread uses the range while it is inaccessible.
+                assert_eq!(unsafe { libc::mprotect(at as *mut _, len, how) }, 0);
+                space.protection_changed(at, len);
+            };
+            let end = Instant::now() + stress_time() / 3;
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for page in (8 * MIB / PAGE..len / PAGE).cycle() {
+                        word(base, page, 0).fetch_add(1, Relaxed);
+                        if Instant::now() >= end {
+                            return;
+                        }
                     }
+                });
+                let mut n = 0;
+                while Instant::now() < end {
+                    for page in 0..4 * MIB / PAGE {
+                        word(base, page, 0).store(1, Relaxed);
+                    }
+                    space.lazy_free(base, 4 * MIB).unwrap();
+                    // The protected range is all of the memory, or a page in the middle of a folio.
+                    n += 1;
+                    let (at, len) =
+                        [(base, 4 * MIB), (base + (16 * n + 5) % 1024 * PAGE, PAGE)][n % 2];
+                    protect(at, len, libc::PROT_NONE);
+                    std::thread::sleep(Duration::from_millis(n as u64 % 8));
+                    protect(at, len, libc::PROT_READ | libc::PROT_WRITE);
                 }
             });
-            let mut n = 0;
-            while Instant::now() < end {
-                for page in 0..4 * MIB / PAGE {
-                    word(base, page, 0).store(1, Relaxed);
-                }
-                space.lazy_free(base, 4 * MIB).unwrap();
-                // The protected range is all of the memory, or a page in the middle of a folio.
-                n += 1;
-                let (at, len) = [(base, 4 * MIB), (base + (16 * n + 5) % 1024 * PAGE, PAGE)][n % 2];
-                protect(at, len, libc::PROT_NONE);
-                std::thread::sleep(Duration::from_millis(n as u64 % 8));
-                protect(at, len, libc::PROT_READ | libc::PROT_WRITE);
-            }
-        });
-        assert!(space.stats().vm.pglazyfreed > 0, "there was no pressure");
-    });
+            assert!(space.stats().vm.pglazyfreed > 0, "there was no pressure");
+        },
+    );
 }

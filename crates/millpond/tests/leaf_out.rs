@@ -56,7 +56,7 @@ fn say_what_was_skipped(moves: bool) {
 /// would take. If a page of a leaf that is being taken out were mapped unnoticed, the increments on it would be lost
 /// with the leaf.
 #[test]
-fn no_increment_is_lost_with_a_leaf() {
+fn no_increment_is_lost_when_leaves_are_taken_out() {
     let manager = third().background_reclaim(true).build().unwrap();
     let region = manager.region_with(PAGES * PAGE, Order::ZERO).unwrap();
     let base = region.as_ptr() as usize;
@@ -128,7 +128,7 @@ fn leaves_that_stay_lose_nothing_while_others_reclaim() {
 /// Leaves that leave cut the region into several mappings of the kernel's. Memory that is handed over by tables goes as
 /// one mapping, so a region that is copied or grows must be one again, and is cut anew afterwards.
 #[test]
-fn a_region_that_leaves_have_left_is_copied_and_grows() {
+fn a_region_with_leaves_out_can_be_copied_and_grown() {
     let manager = third().build().unwrap();
     let moves = manager.capabilities().moves_pages;
     let mut region = manager.region_with(PAGES * PAGE, Order::ZERO).unwrap();

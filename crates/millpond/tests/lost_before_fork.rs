@@ -60,7 +60,7 @@ fn space(path: &std::path::Path) -> Option<&'static Space> {
 }
 
 #[test]
-fn lost_pages_keep_no_others_from_a_child() {
+fn lost_pages_do_not_keep_other_pages_from_a_child() {
     let directory = tempfile::tempdir_in("/var/tmp").unwrap();
     let path = directory.path().join("store");
     let Some(space) = space(&path) else { return };

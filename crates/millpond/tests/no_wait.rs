@@ -35,7 +35,7 @@ fn fill(region: &mut Region, round: u64) {
 }
 
 #[test]
-fn what_is_there_is_read_at_once_and_nothing_else() {
+fn try_read_reads_only_resident_memory() {
     let manager = small();
     let mut region = manager.region(MIB).unwrap();
     fill(&mut region, 1);
@@ -62,7 +62,7 @@ fn what_is_there_is_read_at_once_and_nothing_else() {
 }
 
 #[test]
-fn what_can_be_written_is_written_at_once_and_nothing_else() {
+fn try_write_writes_only_writable_resident_memory() {
     let manager = small();
     let mut region = manager.region(MIB).unwrap();
     fill(&mut region, 1);
@@ -82,13 +82,13 @@ fn what_can_be_written_is_written_at_once_and_nothing_else() {
 
 #[test]
 #[should_panic(expected = "8 bytes from offset 1048569 on are not in 0..1048576")]
-fn beyond_the_region_is_a_mistake() {
+fn try_read_beyond_the_region_panics() {
     let _ = small().region(MIB).unwrap().try_read(MIB - 7, &mut [0; 8]);
 }
 
 /// With a handler a try would have to wait for the handler's thread to find out, so it answers no.
 #[test]
-fn by_a_handler_only_pins_can_be_tried() {
+fn with_a_handler_only_try_pin_succeeds() {
     let Some(manager) = manager(Delivery::Handler) else {
         return;
     };
@@ -102,7 +102,7 @@ fn by_a_handler_only_pins_can_be_tried() {
 }
 
 #[test]
-fn what_is_there_is_pinned_at_once_and_nothing_else() {
+fn try_pin_pins_only_resident_memory() {
     for delivery in [Delivery::InThread, Delivery::Handler] {
         let Some(manager) = manager(delivery) else {
             continue;
@@ -139,7 +139,7 @@ fn what_is_there_is_pinned_at_once_and_nothing_else() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn a_read_of_what_is_there_makes_no_system_call() {
+fn try_read_of_resident_memory_makes_no_system_call() {
     use common::calls::system_calls_of;
     let manager = small();
     let mut region = manager.region(MIB).unwrap();
@@ -157,7 +157,7 @@ fn a_read_of_what_is_there_makes_no_system_call() {
 }
 
 #[test]
-fn what_was_asked_for_comes_by_itself() {
+fn prefetched_memory_becomes_resident() {
     for delivery in [Delivery::InThread, Delivery::Handler] {
         let Some(manager) = manager(delivery) else {
             continue;
@@ -184,7 +184,7 @@ fn what_was_asked_for_comes_by_itself() {
 /// More prefetches are asked for than the queue has room for, of regions that are dropped at once. Other regions get
 /// their places, and the manager ends in the middle of it.
 #[test]
-fn what_is_not_wanted_any_more_is_forgotten() {
+fn prefetches_of_dropped_regions_are_forgotten() {
     for _ in 0..5 {
         let manager = small();
         for _ in 0..20 {
@@ -209,7 +209,7 @@ fn what_is_not_wanted_any_more_is_forgotten() {
 /// Readers and a writer that never wait run concurrently with a thread that needs all of memory, one that takes
 /// snapshots, and one that prefetches memory. They read what was written, and their own writes are preserved.
 #[test]
-fn who_does_not_wait_reads_and_writes_what_is_there() {
+fn racing_try_reads_and_try_writes_see_consistent_bytes() {
     const WORDS: usize = MIB / 8;
     let manager = small();
     let (mut read, mut written) = (

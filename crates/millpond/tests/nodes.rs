@@ -14,7 +14,7 @@ fn policy_at(addr: usize) -> Option<String> {
 }
 
 #[test]
-fn as_many_nodes_as_can_be() {
+fn one_to_sixteen_nodes_are_accepted() {
     for nodes in [0, 17] {
         let refused = Manager::builder()
             .store(millpond::StoreKind::compressed_ram())
@@ -72,7 +72,7 @@ fn memory_on_several_nodes_shares_one_budget() {
 
 /// The kernel knows the node of each region and of the frames.
 #[test]
-fn the_kernel_knows_where_memory_is_wanted() {
+fn the_kernel_is_told_the_nodes_of_regions_and_frames() {
     let manager = Manager::builder()
         .store(millpond::StoreKind::compressed_ram())
         .order(millpond::Order::new(4).unwrap())

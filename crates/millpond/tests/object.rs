@@ -92,7 +92,7 @@ fn lone_touches_and_streams_read_what_the_object_holds() {
 
 /// Pages in memory stay what they are; no other page of the region is ever of another version.
 #[test]
-fn an_object_that_changes_is_an_error_of_what_is_not_in_memory() {
+fn a_changed_object_is_an_error_for_pages_not_in_memory() {
     for delivery in deliveries() {
         let (_directory, path) = file(4 * MIB, 0, 0);
         let manager = small().delivery(delivery).build().unwrap();
@@ -180,7 +180,7 @@ fn a_touch_of_a_page_of_another_version_is_sigbus() {
 
 /// A child had the handle of a thread that exists only in its parent, and waited for it.
 #[test]
-fn a_forked_child_lets_go_of_what_its_parent_mapped() {
+fn a_forked_child_drops_an_object_that_its_parent_mapped() {
     let (_directory, path) = file(MIB, 0, 0);
     let manager = small().build().unwrap();
     let region = map(&manager, &path);
@@ -201,7 +201,7 @@ fn a_forked_child_lets_go_of_what_its_parent_mapped() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_with_the_way_out() {
+fn impossible_requests_are_refused_with_a_remedy() {
     let (directory, path) = file(2 * MIB, 0, 0);
     let manager = small().address_space(64 << 20).build().unwrap();
     let refused = |url: &str| manager.map_object(url).unwrap_err();

@@ -27,7 +27,7 @@ fn options() -> SpaceOptions {
 }
 
 #[test]
-fn on_the_thread_that_keeps_house() {
+fn a_panic_on_the_housekeeping_thread_ends_the_process() {
     if std::env::var_os(WAY).is_some() {
         millpond_mmu::panics::hook();
         match Space::create(options()) {
@@ -38,7 +38,11 @@ fn on_the_thread_that_keeps_house() {
         return;
     }
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "on_the_thread_that_keeps_house", "--nocapture"])
+        .args([
+            "--exact",
+            "a_panic_on_the_housekeeping_thread_ends_the_process",
+            "--nocapture",
+        ])
         .env(WAY, "1")
         .output()
         .unwrap();

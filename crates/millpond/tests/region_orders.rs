@@ -53,7 +53,7 @@ fn each_region_keeps_to_its_own_orders() {
 
 /// A fault brings in one folio of the region's order, also when the pages come back from the store.
 #[test]
-fn what_left_a_region_comes_back_in_its_own_orders() {
+fn swapped_pages_come_back_in_their_regions_own_order() {
     let manager = small().build().unwrap();
     for (policy, step) in [
         (OrderPolicy::Fixed(Order::ZERO), PAGE),

@@ -62,7 +62,7 @@ fn a_region_grows_without_a_copy_and_keeps_all_it_holds() {
 
 /// A range moves with its heads and tails by entry, to any place that lies alike in its 2 MiB.
 #[test]
-fn a_range_moves_with_its_ends_inside_of_leaves() {
+fn a_range_with_partial_leaves_at_its_ends_moves() {
     each_way(&[0, 4], |manager, way| {
         let mut from = spread(manager, 24 * MIB);
         let mut to = manager.region(24 * MIB).unwrap();
@@ -125,7 +125,7 @@ fn any_range_moves_by_its_tables_to_a_place_of_our_choosing() {
 /// A gigabyte that begins a little behind a whole one goes by one pointer, with the pages before it in the region.
 /// Those pages are there as before, and can still be pinned.
 #[test]
-fn what_lies_before_a_gigabyte_that_moves_stays() {
+fn pages_before_a_moved_gigabyte_stay() {
     const GIB: usize = 1 << 30;
     each_way(&[4], |manager, way| {
         for (before, pinned) in [(PAGE, false), (MIB + 3 * PAGE, false), (2 * PAGE, true)] {
@@ -153,7 +153,7 @@ fn what_lies_before_a_gigabyte_that_moves_stays() {
 /// choosing has room for these, so that the next move is as short; the room that is not needed is zeros, and can be
 /// grown into.
 #[test]
-fn what_lies_behind_a_gigabyte_that_moves_stays() {
+fn pages_after_a_moved_gigabyte_stay() {
     const GIB: usize = 1 << 30;
     each_way(&[4], |manager, way| {
         for (before, behind, pinned) in [
@@ -271,7 +271,7 @@ fn a_volatile_range_at_the_destination_is_forgotten() {
 
 /// A mark of which only a half moved would never be taken back, and would purge data that is put there later.
 #[test]
-fn a_volatile_range_is_not_cut() {
+fn moving_or_cutting_off_part_of_a_volatile_range_is_refused() {
     let manager = small().build().unwrap();
     let (mut region, mut other) = (
         manager.region(8 * MIB).unwrap(),
@@ -291,7 +291,7 @@ fn a_volatile_range_is_not_cut() {
 
 /// A pinned page refuses the move, and nothing moves.
 #[test]
-fn a_pinned_page_refuses_and_nothing_moves() {
+fn a_move_of_a_pinned_page_is_refused_and_changes_nothing() {
     each_way(&[4], |manager, way| {
         let mut from = spread(manager, 8 * MIB);
         let mut to = manager.region(8 * MIB).unwrap();

@@ -77,7 +77,7 @@ fn numbers_come_back_from_a_directory() {
 }
 
 #[test]
-fn a_machine_without_a_disk_needs_none() {
+fn a_remote_store_works_without_a_local_disk() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("fs://{}", directory.path().display());
     numbers_come_back(&url, 0, Delivery::InThread);
@@ -139,7 +139,7 @@ fn numbers_come_back_from_redis() {
 }
 
 #[test]
-fn a_store_that_is_not_there_is_an_error_of_the_build() {
+fn an_unreachable_store_fails_the_managers_build() {
     let store = StoreKind::Remote {
         url: "redis://127.0.0.1:1/0".parse().unwrap(),
         directory: Some(std::env::temp_dir()),

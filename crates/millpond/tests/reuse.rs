@@ -24,7 +24,7 @@ fn faults_of(manager: &Manager, use_it: impl FnOnce()) -> u64 {
 }
 
 #[test]
-fn what_is_discarded_and_used_again_does_not_fault() {
+fn discarded_memory_that_is_used_again_does_not_fault() {
     for n in [0, 4] {
         let manager = manager(n);
         let mut region = manager.region(SIZE).unwrap();
@@ -67,7 +67,7 @@ fn large_folios_are_taken_out() {
 }
 
 #[test]
-fn a_region_that_was_freed_is_the_next_one_of_its_length() {
+fn a_freed_region_is_reused_for_the_next_one_of_its_length() {
     let manager = manager(4);
     let freed = |round: u64| {
         let mut region = manager.region(SIZE).unwrap();
@@ -88,7 +88,7 @@ fn a_region_that_was_freed_is_the_next_one_of_its_length() {
 }
 
 #[test]
-fn a_region_that_nobody_takes_over_is_given_back() {
+fn a_freed_region_that_is_not_reused_is_given_back() {
     let manager = manager(4);
     let mut region = manager.region(SIZE).unwrap();
     fill(&mut region, 0..SIZE, 1);
@@ -99,7 +99,7 @@ fn a_region_that_nobody_takes_over_is_given_back() {
 
 /// Kept memory has other names after a move, and must not be missed then.
 #[test]
-fn what_was_kept_does_not_outlive_a_move() {
+fn kept_memory_does_not_outlive_a_move() {
     let manager = manager(4);
     for way in 0..3 {
         let mut region = manager.region(SIZE).unwrap();
@@ -127,7 +127,7 @@ fn what_was_kept_does_not_outlive_a_move() {
 
 /// A write that comes while ticks give memory back is not lost.
 #[test]
-fn a_write_to_what_is_being_given_back_is_kept() {
+fn a_write_to_memory_being_given_back_is_not_lost() {
     let manager = manager(4);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -65,7 +65,7 @@ fn ends(code: c_int, handler: libc::sighandler_t) -> c_int {
 /// answer was "try again", and the thread touched it forever instead of the program being told. A code of zero or below
 /// comes from a `kill`, `tgkill` or `sigqueue`, whatever address accompanies it.
 #[test]
-fn only_an_address_that_is_not_mapped_is_a_fault_of_ours() {
+fn only_a_sigbus_at_an_unmapped_address_is_handled() {
     let others = [
         libc::BUS_MCEERR_AR,
         libc::BUS_MCEERR_AO,

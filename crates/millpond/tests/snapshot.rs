@@ -68,7 +68,7 @@ fn check_all(region: &Region, by: impl Fn(usize) -> Option<u64>, what: &str) {
 }
 
 #[test]
-fn neither_sees_what_the_other_writes() {
+fn source_and_snapshot_do_not_see_each_others_writes() {
     for manager in managers(64 << 20) {
         let mut source = manager.region(8 * MIB).unwrap();
         fill(&mut source, 1);
@@ -87,7 +87,7 @@ fn neither_sees_what_the_other_writes() {
 }
 
 #[test]
-fn what_is_in_limbo_or_in_the_store_is_shared_as_well() {
+fn pages_in_limbo_and_in_the_store_are_shared_as_well() {
     for manager in managers(16 << 20) {
         let mut source = manager.region(48 * MIB).unwrap();
         fill(&mut source, 1);
@@ -102,7 +102,7 @@ fn what_is_in_limbo_or_in_the_store_is_shared_as_well() {
 }
 
 #[test]
-fn what_one_forgets_the_other_keeps() {
+fn a_discard_in_one_does_not_affect_the_other() {
     for manager in managers(32 << 20) {
         let mut source = manager.region(4 * MIB).unwrap();
         fill(&mut source, 1);
@@ -189,7 +189,7 @@ fn snapshots_that_come_and_go_leave_no_chain_behind() {
 }
 
 #[test]
-fn a_pinned_page_refuses() {
+fn a_snapshot_of_a_pinned_page_is_refused() {
     let manager = Manager::builder()
         .store(millpond::StoreKind::compressed_ram())
         .order(millpond::Order::new(4).unwrap())
@@ -205,7 +205,7 @@ fn a_pinned_page_refuses() {
 }
 
 #[test]
-fn without_address_space_nothing_changes() {
+fn a_snapshot_without_address_space_is_refused_without_effect() {
     let manager = Manager::builder()
         .store(millpond::StoreKind::compressed_ram())
         .order(millpond::Order::new(4).unwrap())

@@ -39,7 +39,7 @@ fn files(dir: &Path) -> StoreKind {
 }
 
 #[test]
-fn what_one_file_has_no_room_for_goes_to_the_next() {
+fn data_that_one_file_has_no_room_for_goes_to_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let builder = Manager::builder().ram(RAM as u64).store(files(dir.path()));
     let manager = builder.build().unwrap();
@@ -72,7 +72,7 @@ fn what_one_file_has_no_room_for_goes_to_the_next() {
 }
 
 #[test]
-fn no_file_at_all_is_refused_with_a_way_out() {
+fn an_empty_list_of_files_is_refused_with_a_remedy() {
     let kind = StoreKind::Files {
         files: Vec::new(),
         force_tmpfs: true,

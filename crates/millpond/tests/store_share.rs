@@ -78,12 +78,12 @@ fn follows_the_program(delivery: Delivery) {
 }
 
 #[test]
-fn compressed_ram_grows_and_shrinks_as_the_program_gains() {
+fn compressed_ram_grows_and_shrinks_as_it_benefits_the_program() {
     follows_the_program(Delivery::InThread);
 }
 
 #[test]
-fn by_a_handler_as_well() {
+fn compressed_ram_grows_and_shrinks_with_a_handler_as_well() {
     if can(Delivery::Handler) {
         follows_the_program(Delivery::Handler);
     }
@@ -146,12 +146,12 @@ fn becomes_denser(delivery: Delivery) {
 }
 
 #[test]
-fn what_is_not_used_becomes_denser_and_is_what_it_was() {
+fn unused_data_becomes_denser_and_reads_back() {
     becomes_denser(Delivery::InThread);
 }
 
 #[test]
-fn what_is_not_used_becomes_denser_by_a_handler_as_well() {
+fn unused_data_becomes_denser_with_a_handler_as_well() {
     if can(Delivery::Handler) {
         becomes_denser(Delivery::Handler);
     }
@@ -159,7 +159,7 @@ fn what_is_not_used_becomes_denser_by_a_handler_as_well() {
 
 /// Threads read, write, and give up data that the housekeeping thread is moving to the file.
 #[test]
-fn what_moves_is_used_and_given_up_meanwhile() {
+fn data_can_be_used_and_released_while_it_moves() {
     let (manager, region) = filled(Delivery::InThread);
     drop(region);
     let adaptive: OrderPolicy = "adaptive".parse().unwrap();

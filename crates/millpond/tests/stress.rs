@@ -76,7 +76,7 @@ fn no_count_is_lost_while_memory_is_reclaimed() {
 }
 
 #[test]
-fn no_count_is_lost_while_somebody_pages_out_and_populates() {
+fn no_count_is_lost_during_page_out_and_populate() {
     for (delivery, method) in ways() {
         let manager = small().delivery(delivery).take_out(method).build().unwrap();
         let rng = std::sync::Mutex::new(Rng(99));
@@ -96,7 +96,7 @@ fn no_count_is_lost_while_somebody_pages_out_and_populates() {
 }
 
 #[test]
-fn no_count_is_lost_beside_fork_and_exec() {
+fn no_count_is_lost_during_fork_and_exec() {
     for (delivery, method) in ways() {
         let manager = small().delivery(delivery).take_out(method).build().unwrap();
         count_all_over(&manager, 4, |_| {

@@ -144,7 +144,7 @@ proptest! {
     /// allowed fifteen sixteenths of what the tables left, so the frames had less than their minimum, and its own
     /// tables and buffers came on top; and a batch existed twice on its way out, with no room reserved for it.
     #[test]
-    fn every_call_does_what_a_vector_does(
+    fn every_call_agrees_with_a_std_vec(
         seed in any::<u64>(),
         calls in prop::collection::vec(call(), 20..60),
     ) {
@@ -231,7 +231,7 @@ fn elements_without_bytes_are_counted() {
     clippy::mutable_key_type,
     reason = "a vector's hash is of its elements alone, and they do not change"
 )]
-fn a_vector_is_used_like_the_standard_librarys() {
+fn a_vector_supports_the_traits_of_a_std_vec() {
     let manager = manager();
     let mut vec = manager.vec_with_capacity::<i32>(4).unwrap();
     vec.extend(&[3, 1, 2]);
@@ -279,7 +279,7 @@ fn memory_of_removed_elements_is_forgotten() {
 }
 
 #[test]
-fn a_vector_in_a_full_address_space_says_so() {
+fn growing_a_vector_in_a_full_address_space_is_an_error() {
     let builder = Manager::builder().ram(16 << 20);
     let manager = builder.address_space(64 * MIB as u64).build().unwrap();
     let mut vec = manager.vec_with_capacity::<u8>(1).unwrap();

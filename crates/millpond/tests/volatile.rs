@@ -35,7 +35,7 @@ fn volatile_contents_survive_while_memory_suffices() {
 }
 
 #[test]
-fn under_pressure_the_oldest_ranges_go_first_and_whole_without_store_io() {
+fn pressure_purges_whole_ranges_oldest_first_without_store_io() {
     const RANGE: usize = MIB;
     for (delivery, method) in ways() {
         for folios in [0, 4] {
@@ -77,7 +77,7 @@ fn under_pressure_the_oldest_ranges_go_first_and_whole_without_store_io() {
 /// Objects shorter than a folio, or not aligned with one, used to be purged in the book, but their folios were skipped:
 /// all objects of a cache of 16 KiB each were lost, and not a single page became free. This test found it.
 #[test]
-fn objects_that_are_parts_of_folios_give_their_memory_too() {
+fn volatile_parts_of_folios_are_purged_too() {
     const OBJECT: usize = 4 * PAGE;
     for (delivery, method) in ways() {
         let manager = small().delivery(delivery).take_out(method).build().unwrap();
@@ -107,7 +107,7 @@ fn objects_that_are_parts_of_folios_give_their_memory_too() {
 /// A part of the contents may be in limbo or in the store when the range is purged: that part is forgotten with the
 /// rest.
 #[test]
-fn what_is_in_the_store_is_purged_with_the_rest() {
+fn a_purge_includes_pages_in_the_store() {
     let manager = small().build().unwrap();
     let mut region = manager.region_with(4 * MIB, order(4)).unwrap();
     fill(&mut region, 0..4 * MIB, 3);
@@ -230,7 +230,7 @@ fn marking_and_unmarking_make_no_system_call() {
 
 /// Without a store, once that has been detected, volatile ranges are still purged.
 #[test]
-fn without_a_store_volatile_memory_is_taken_before_the_budget_is_exceeded() {
+fn without_a_store_volatile_memory_is_purged_within_the_budget() {
     for (delivery, method) in ways() {
         let manager = small()
             .store(StoreKind::None)

@@ -19,7 +19,7 @@ const TURNS: usize = 8;
 /// that was short: each page of the set was missed 13 times in 20 turns, and the set never stayed. One fault per page
 /// is unavoidable.
 #[test]
-fn another_working_set_stays_beside_a_scan() {
+fn a_new_working_set_stays_in_memory_during_a_scan() {
     let manager = Manager::builder()
         .order(millpond::Order::new(4).unwrap())
         .ram(64 << 20)

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_caller_has_a_buffer_of_its_own_and_none_waits() {
+    fn each_caller_gets_its_own_buffer_without_waiting() {
         let bounce = Bounce::new().unwrap();
         let mut buffers: Vec<_> = (0..BUFFERS)
             .map(|_| bounce.buffer(BUFFER).unwrap())

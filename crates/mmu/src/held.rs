@@ -412,7 +412,7 @@ mod tests {
 
     /// A handler stands below the call that it interrupts, and makes calls of its own.
     #[test]
-    fn a_call_in_a_handler_keeps_what_the_interrupted_one_holds() {
+    fn a_call_in_a_signal_handler_keeps_the_interrupted_calls_holds() {
         let _alone = alone();
         let outer = Held::first(0x1000, 0x2000, HERE).unwrap();
         let more = outer.further(0x5000, 0x6000).unwrap();
@@ -428,7 +428,7 @@ mod tests {
 
     /// Guards against calls that were refused, and threads that were stopped, once 4096 ranges were held.
     #[test]
-    fn there_are_lines_for_many_and_the_last_can_be_widened() {
+    fn thousands_of_ranges_are_held_and_a_hold_can_be_widened() {
         let _alone = alone();
         let mut first = Held::first(0x9000, 0xa000, HERE).unwrap();
         let more: Vec<_> = (0..6000).map(|_| first.further(0x1000, 0x2000)).collect();
@@ -444,7 +444,7 @@ mod tests {
 
     /// `longjmp` leaves the call without ending its hold. The next call stands at the same depth, or higher.
     #[test]
-    fn a_call_gives_up_what_an_earlier_one_has_left() {
+    fn a_call_releases_holds_abandoned_by_an_earlier_one() {
         let _alone = alone();
         for frame in [HERE, HERE + 64] {
             core::mem::forget(Held::first(0x1000, 0x2000, HERE).unwrap());
@@ -458,7 +458,7 @@ mod tests {
 
     /// Holds of two ranges each are abandoned again and again, and are found each time.
     #[test]
-    fn what_is_left_does_not_add_up() {
+    fn abandoned_holds_do_not_accumulate() {
         let _alone = alone();
         for _ in 0..1000 {
             let left = Held::first(0x1000, 0x2000, HERE).unwrap();
@@ -472,7 +472,7 @@ mod tests {
 
     /// A hold that ends late does not release what another call holds by then.
     #[test]
-    fn a_hold_that_was_given_up_ends_without_harm() {
+    fn the_late_end_of_an_abandoned_hold_is_harmless() {
         let _alone = alone();
         let late = Held::first(0x1000, 0x2000, HERE - 512).unwrap();
         let next = Held::first(0x3000, 0x4000, HERE).unwrap();
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alternate_stack_is_told_from_the_ordinary_one() {
+    fn an_alternate_stack_is_distinguished_from_the_ordinary_one() {
         let _alone = alone();
         for alternate in [0x1000..0x9000, 0x7100_0000_0000..0x7100_0001_0000] {
             let there = alternate.start + 0x800;
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_the_alternate_stack_of_a_thread() {
+    fn the_alternate_stack_of_a_thread_is_read_from_the_kernel() {
         let _alone = alone();
         // The standard library has given this thread one.
         let stack = alternate_stack();

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_so_many_blocks_become_mappings_of_their_own() {
+    fn the_number_of_blocks_with_their_own_mapping_is_limited() {
         let mut frames = [4; 10];
         frames[0] = (MOST_SEPARATE + 1) * LEAF_PAGES + 7;
         let pool = Pool::new(&PoolLayout { frames }).unwrap();

@@ -118,7 +118,7 @@ mod tests {
 
     /// Guards against a message that once named a sysctl in a container, where nobody can set it.
     #[test]
-    fn what_helps_depends_on_where_the_process_is() {
+    fn the_remedy_depends_on_the_processs_surroundings() {
         let host = Surroundings::default();
         let container = Surroundings {
             container: true,
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_and_filters_are_known_by_their_marks() {
+    fn containers_and_user_namespaces_are_detected() {
         assert!(names_container(b"PATH=/bin\0container=lxc\0"));
         assert!(!names_container(
             b"PATH=/bin\0my_container=lxc\0container=\0"

@@ -49,7 +49,7 @@ fn most_mappings() -> usize {
 /// Every other page of a gigabyte is a run of its own: twice as many as the kernel allows mappings. Nothing fails,
 /// reads return what was written, and present pages come back without the sink.
 #[test]
-fn every_other_page_of_a_gigabyte() {
+fn every_other_page_of_a_gigabyte_comes_back_without_failures() {
     let Some(config) = closed(512) else { return };
     let tiny = Tiny::with(config, 0);
     let pages = || (0..512 * LEAF_PAGES as usize).step_by(2);
@@ -166,7 +166,7 @@ fn evict_at_random(tiny: &Tiny, stop: &AtomicBool, evictor: u64) -> u64 {
 /// The program's access rights to a page are the same before and after the page was out, and a forbidden touch is the
 /// program's SIGSEGV.
 #[test]
-fn a_forbidden_touch_is_the_programs() {
+fn a_forbidden_touch_is_the_programs_own_sigsegv() {
     let Some(config) = closed(1) else { return };
     let tiny = Tiny::with(config, 0);
     for page in 0..8 {
@@ -211,7 +211,7 @@ fn a_forbidden_touch_is_the_programs() {
 
 /// A page whose protection is changed without our knowledge must not make its thread retry forever.
 #[test]
-fn a_page_that_was_closed_past_us_is_the_programs() {
+fn a_page_closed_behind_our_back_is_the_programs_own_sigsegv() {
     let Some(config) = closed(1) else { return };
     let tiny = Tiny::with(config, 0);
     tiny.counter(0, 0).store(1, Relaxed);
@@ -261,7 +261,7 @@ fn alone(test: &str, work: impl FnOnce()) -> Option<(String, bool)> {
 
 /// A stack overflow is reported by the previously installed handler, on its alternate stack.
 #[test]
-fn a_stack_overflow_is_told_of() {
+fn a_stack_overflow_is_reported_by_the_earlier_handler() {
     let Some(config) = closed(1) else { return };
     let overflow = || {
         let tiny = Tiny::with(config, 0);
@@ -270,7 +270,10 @@ fn a_stack_overflow_is_told_of() {
             .join()
             .unwrap();
     };
-    if let Some((said, _)) = alone("a_stack_overflow_is_told_of", overflow) {
+    if let Some((said, _)) = alone(
+        "a_stack_overflow_is_reported_by_the_earlier_handler",
+        overflow,
+    ) {
         assert!(said.contains("overflowed its stack"), "{said}");
     }
 }
@@ -278,7 +281,7 @@ fn a_stack_overflow_is_told_of() {
 /// If userfaultfd is refused in all its forms, as by the profile of a container, or for a user who may not open the
 /// device, memory is automatically watched through protections.
 #[test]
-fn a_process_that_is_refused_userfaultfd_does_without() {
+fn a_process_that_is_refused_userfaultfd_works_without_it() {
     if closed(1).is_none() {
         return;
     }
@@ -299,7 +302,7 @@ fn a_process_that_is_refused_userfaultfd_does_without() {
         }
         tiny.end();
     };
-    let test = "a_process_that_is_refused_userfaultfd_does_without";
+    let test = "a_process_that_is_refused_userfaultfd_works_without_it";
     if let Some((said, well)) = alone(test, work) {
         assert!(well, "{said}");
     }
@@ -403,7 +406,7 @@ fn deep(n: u64) -> u64 {
 
 /// Pinned pages are not parked: the kernel must find them open.
 #[test]
-fn what_is_pinned_stays_open_for_the_kernel() {
+fn pinned_pages_stay_open_for_the_kernel() {
     let Some(config) = closed(4) else { return };
     let tiny = Tiny::with(config, 0);
     tiny.mmu.limit_runs(4);

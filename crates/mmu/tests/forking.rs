@@ -8,7 +8,7 @@ use common::{State, Tiny, each_kind, in_child, usable, wait_for};
 use millpond_mmu::{Delivery, TakeOutMethod};
 
 #[test]
-fn parent_and_child_go_on_apart_from_the_same_memory() {
+fn parent_and_child_continue_independently_from_the_same_memory() {
     each_kind(|delivery, method| {
         let tiny = Tiny::new(delivery, method, 1, 2);
         for folio in 0..8 {
@@ -155,7 +155,7 @@ fn lost_pages_raise_sigbus_until_they_are_dropped() {
 }
 
 #[test]
-fn a_foreign_bus_error_reaches_the_handler_that_was_there() {
+fn a_foreign_bus_error_reaches_the_earlier_handler() {
     let tiny = Tiny::new(Delivery::InThread, TakeOutMethod::Auto, 1, 0);
     tiny.counter(0, 0).store(1, Relaxed);
     let child = || {

@@ -15,7 +15,7 @@ use millpond_mmu::{Delivery, TakeOutMethod, capabilities};
 const ALONE: &str = "MILLPOND_TEST_ALONE";
 
 #[test]
-fn a_first_touch_is_one_huge_page_and_travels_as_one() {
+fn a_first_touch_maps_one_huge_page_that_moves_as_one() {
     if memory(1).is_none() {
         return;
     }
@@ -340,10 +340,10 @@ fn forbid_huge_pages(forbid: bool) {
 }
 
 #[test]
-fn without_huge_pages_small_ones_serve_and_huge_ones_come_back() {
+fn small_pages_serve_until_huge_pages_are_available_again() {
     if !is_alone() {
         return alone(
-            "without_huge_pages_small_ones_serve_and_huge_ones_come_back",
+            "small_pages_serve_until_huge_pages_are_available_again",
             false,
         );
     }
@@ -381,9 +381,9 @@ fn without_huge_pages_small_ones_serve_and_huge_ones_come_back() {
 }
 
 #[test]
-fn a_process_without_huge_pages_is_told_so() {
+fn capabilities_report_a_process_without_huge_pages() {
     if !is_alone() {
-        return alone("a_process_without_huge_pages_is_told_so", true);
+        return alone("capabilities_report_a_process_without_huge_pages", true);
     }
     let found = capabilities();
     let one = found.list.iter().find(|one| one.name == "huge pages");

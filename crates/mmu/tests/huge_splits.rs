@@ -200,7 +200,7 @@ fn a_part_of_a_huge_page_that_a_pipe_holds_is_busy_until_it_is_read() {
 }
 
 #[test]
-fn parent_and_child_share_huge_pages_and_go_on_apart() {
+fn parent_and_child_share_huge_pages_and_continue_independently() {
     let _one = one_at_a_time();
     let Some(mmu) = memory(3) else { return };
     // Leaf 0 is mapped at the fork, leaf 1 is in a frame, leaf 2 is empty.
@@ -311,7 +311,7 @@ fn huge_pages_are_used_while_a_child_shares_them() {
 /// Checks a child that touched memory before it was registered: the kernel gave it pages there. The bytes that it
 /// wrote stay, and the contents at the time of the fork come in around them.
 #[test]
-fn what_a_child_wrote_too_early_is_not_dropped_to_make_room() {
+fn early_writes_of_a_child_are_not_dropped_to_make_room() {
     let _one = one_at_a_time();
     let Some(mmu) = memory(5) else { return };
     mmu.install_zero(leaf(0), None).unwrap();
@@ -362,7 +362,7 @@ fn what_a_child_wrote_too_early_is_not_dropped_to_make_room() {
 /// kernel refused to move the page, and the folio became small pages. This happened in one of 75 runs of these tests,
 /// which start processes.
 #[test]
-fn a_fork_by_somebody_else_does_not_hinder_new_huge_pages() {
+fn an_unrelated_fork_does_not_prevent_new_huge_pages() {
     let _one = one_at_a_time();
     let Some(mmu) = memory(1) else { return };
     let stop = AtomicBool::new(false);

@@ -116,7 +116,7 @@ fn a_read_and_a_write_are_told_apart() {
 }
 
 #[test]
-fn an_instruction_that_is_fetched_is_told_from_a_read() {
+fn an_instruction_fetch_is_distinguished_from_a_read() {
     #[cfg(target_arch = "x86_64")]
     const RETURN: &[u8] = &[0xc3];
     #[cfg(target_arch = "aarch64")]

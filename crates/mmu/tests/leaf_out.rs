@@ -329,7 +329,7 @@ fn a_program_that_limits_its_memory_keeps_its_pages() {
 
 /// Checks a sealed mapping, which cannot be moved. The kernel may find that out after it has unmapped the block.
 #[test]
-fn a_block_is_a_part_of_the_pool_after_a_move_that_failed() {
+fn a_block_stays_part_of_the_pool_after_a_failed_move() {
     let Some(mmu) = open_leaves(2) else { return };
     let pages = named((0..512).step_by(7));
     map(&mmu, 0, &pages, 5);
@@ -351,7 +351,7 @@ fn a_block_is_a_part_of_the_pool_after_a_move_that_failed() {
 }
 
 #[test]
-fn what_cannot_be_a_block_is_refused() {
+fn places_that_cannot_be_a_block_are_refused() {
     let Some(mmu) = open_leaves(1) else { return };
     let pages = named(0..8);
     map(&mmu, 0, &pages, 6);
@@ -384,7 +384,7 @@ fn what_cannot_be_a_block_is_refused() {
 
 /// Checks neighbouring places whose blocks are two mappings: they take and give pages in runs.
 #[test]
-fn runs_across_two_blocks_go_as_any_others() {
+fn runs_across_two_blocks_are_taken_and_given_like_others() {
     let Some(mmu) = open_leaves(4) else { return };
     for block in 0..4 {
         map(&mmu, 3 - block, &named([block]), 1);
@@ -584,7 +584,7 @@ fn leaves_are_shared_with_a_child_and_go_out_on_both_sides() {
 /// Checks `MADV_WIPEONFORK`, which concerns the program's mappings. Pages that are out are in a block, to which the
 /// advice must not apply.
 #[test]
-fn what_a_program_wants_wiped_in_children_does_not_wipe_frames() {
+fn wipe_on_fork_advice_does_not_wipe_frames() {
     if open_leaves(1).is_none() {
         return;
     }
@@ -612,7 +612,7 @@ fn what_a_program_wants_wiped_in_children_does_not_wipe_frames() {
 
 /// Changes protections and locks while the leaf goes and comes: nothing may be lost, in whatever order.
 #[test]
-fn protections_change_while_a_leaf_goes() {
+fn changes_of_protection_while_a_leaf_goes_lose_nothing() {
     let Some(mmu) = open_leaves(3) else { return };
     let pages = named((0..512).step_by(11));
     map(&mmu, 1, &pages, 7);

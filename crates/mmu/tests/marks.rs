@@ -141,7 +141,7 @@ fn only_the_programs_threads_count() {
 
 /// Marked pages come in while other threads run: no increment is lost, and no page is ever seen as zeros.
 #[test]
-fn marked_pages_come_when_there_are_threads() {
+fn marked_pages_come_in_whole_while_threads_run() {
     in_one_thread(0, |tiny| {
         let begun = std::time::Instant::now();
         while begun.elapsed() < stress_time() / 3 {
@@ -180,7 +180,7 @@ fn marked_pages_come_when_there_are_threads() {
 
 /// A system call treats a marked page like a closed one, and reading around the table does not show zeros either.
 #[test]
-fn the_kernel_finds_nothing_in_a_marked_page() {
+fn a_system_call_fails_on_a_marked_page() {
     in_one_thread(0, |tiny| {
         fill(tiny);
         tiny.evict(5);
@@ -247,7 +247,7 @@ fn a_child_has_the_marked_pages() {
 
 /// Memory that the program has unmapped without our knowledge is its own SIGSEGV, even after pages were marked.
 #[test]
-fn what_is_not_mapped_is_the_programs() {
+fn a_touch_of_unmapped_memory_is_the_programs_own_sigsegv() {
     in_one_thread(0, |tiny| {
         fill(tiny);
         tiny.evict(5);
@@ -269,7 +269,7 @@ fn what_is_not_mapped_is_the_programs() {
 /// brought in one by one or in runs, dropped, protected and moved, and for some of the time the program has a second
 /// thread.
 #[test]
-fn marked_pages_are_those_of_an_array() {
+fn marked_pages_agree_with_an_array() {
     in_one_thread(0, |tiny| {
         for seed in 1..60 {
             let wrong = against_an_array(tiny, seed);

@@ -25,7 +25,7 @@ const WAY: &str = "MILLPOND_TEST_PANIC";
 /// Runs this test program as a child, which panics in the named way.
 fn child(way: &str) -> (ExitStatus, String) {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "panics_as_it_is_told", "--nocapture"])
+        .args(["--exact", "child_that_panics_as_requested", "--nocapture"])
         .env(WAY, way)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -97,7 +97,7 @@ fn fault(delivery: Delivery) {
 }
 
 #[test]
-fn panics_as_it_is_told() {
+fn child_that_panics_as_requested() {
     let Ok(way) = std::env::var(WAY) else { return };
     match way.as_str() {
         "handler" => fault(Delivery::Handler),
@@ -149,7 +149,7 @@ fn panics_as_it_is_told() {
 }
 
 #[test]
-fn in_a_fault_by_either_delivery() {
+fn a_panic_in_a_fault_ends_the_process_with_either_delivery() {
     for (way, delivery) in [
         ("handler", Delivery::Handler),
         ("in-thread", Delivery::InThread),
@@ -161,18 +161,18 @@ fn in_a_fault_by_either_delivery() {
 }
 
 #[test]
-fn by_an_index_and_by_a_failed_expect() {
+fn a_bad_index_and_a_failed_expect_end_the_process() {
     has_ended_the_process("index", "index out of bounds");
     has_ended_the_process("expect", "it was there");
 }
 
 #[test]
-fn although_the_program_handles_sigabrt() {
+fn a_panic_ends_the_process_although_it_handles_sigabrt() {
     has_ended_the_process("handled", "never returns");
 }
 
 #[test]
-fn although_the_program_has_replaced_the_hook() {
+fn a_panic_ends_the_process_although_it_replaced_the_hook() {
     let (status, text) = child("replaced");
     assert_eq!(status.signal(), Some(libc::SIGABRT), "{text}");
     assert!(text.contains("millpond: a panic inside Millpond"), "{text}");

@@ -67,7 +67,7 @@ fn fill(mmu: &RealMemory, leaves: impl Iterator<Item = u32>) {
 }
 
 #[test]
-fn a_leaf_that_leaves_parts_its_surroundings_off_and_no_more() {
+fn a_leaf_that_leaves_splits_only_its_own_part_off() {
     let Some(mmu) = open_leaves(8 * PART) else {
         return;
     };
@@ -86,7 +86,7 @@ fn a_leaf_that_leaves_parts_its_surroundings_off_and_no_more() {
 }
 
 #[test]
-fn what_was_in_parts_is_handed_over_as_one_and_back_again() {
+fn split_memory_is_handed_over_as_one_and_back_again() {
     let Some(mmu) = open_leaves(8 * PART) else {
         return;
     };

@@ -473,7 +473,7 @@ fn capabilities_say_what_is_missing_and_what_it_costs() {
 /// Checks contents that are brought into a hole of the pool, through a buffer or the frame. Either way the program
 /// sees them whole, and the result says what happened to the frame.
 #[test]
-fn what_is_brought_in_is_mapped_and_its_frame_is_as_was_said() {
+fn contents_brought_in_are_mapped_and_the_frame_is_as_reported() {
     each_kind(|delivery, method| {
         let mmu = RealMemory::new(config(delivery, method, 1)).unwrap();
         mmu.open(PageRange::new(PageIndex(0), PageCount(512)))
@@ -518,7 +518,7 @@ fn what_is_brought_in_is_mapped_and_its_frame_is_as_was_said() {
 }
 
 #[test]
-fn what_cannot_be_brought_in_whole_waits_in_its_frame() {
+fn contents_that_cannot_be_installed_whole_stay_in_their_frame() {
     let mmu = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Auto, 1)).unwrap();
     let order = Order::new(2).unwrap();
     let at = PageRange::new(PageIndex(4), order.pages());
@@ -552,7 +552,7 @@ fn what_cannot_be_brought_in_whole_waits_in_its_frame() {
 }
 
 #[test]
-fn what_nobody_touches_any_more_need_not_be_watched() {
+fn an_unwatched_range_reports_no_faults_until_it_is_renewed() {
     each_kind(|delivery, method| {
         let tiny = Tiny::new(delivery, method, 1, 4);
         let all = PageRange::new(PageIndex(0), PageCount(512));
@@ -578,7 +578,7 @@ fn what_nobody_touches_any_more_need_not_be_watched() {
 }
 
 #[test]
-fn what_lies_before_a_range_that_moves_is_back_afterwards() {
+fn pages_before_a_moved_range_are_back_afterwards() {
     each_kind(|delivery, method| {
         let tiny = Tiny::new(delivery, method, 2, 0);
         // Pages 0 and 4 stay, page 5 goes to the next leaf.

@@ -75,7 +75,7 @@ fn cleared_pages_are_written_without_a_fault() {
 }
 
 #[test]
-fn a_look_finds_a_single_byte_wherever_it_is_and_a_glance_the_first_ones_of_each_page() {
+fn a_look_finds_any_byte_and_a_glance_the_first_ones_of_each_page() {
     each_kind(|delivery, method| {
         let tiny = Tiny::new(delivery, method, 1, 4);
         filled(&tiny, 2);
@@ -107,7 +107,7 @@ fn a_look_finds_a_single_byte_wherever_it_is_and_a_glance_the_first_ones_of_each
 /// Checks zeroing without a prior check: if everything is mapped, all of it is zeroed; if a page is missing, the
 /// result is false, and no fault is reported.
 #[test]
-fn zeroing_what_may_be_missing_faults_not_once() {
+fn zeroing_memory_that_may_be_missing_never_faults() {
     each_kind(|delivery, method| {
         let tiny = Tiny::new(delivery, method, 1, 0);
         let all = filled(&tiny, 32);
@@ -145,7 +145,7 @@ fn zeroing_what_may_be_missing_faults_not_once() {
 /// Checks a program that writes while a thread looks: the result matches the state before or after the write, and the
 /// written bytes stay.
 #[test]
-fn looking_beside_a_writer_disturbs_nobody() {
+fn a_look_beside_a_writer_loses_no_write() {
     each_kind(|delivery, method| {
         let tiny = Tiny::new(delivery, method, 1, 0);
         filled(&tiny, 1);

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_leaves_ours_out() {
+    fn closing_a_range_of_descriptors_skips_ours() {
         for (place, fd) in OURS.iter().zip([600, 602, 603]) {
             place.store(fd, Relaxed);
         }

@@ -376,7 +376,7 @@ mod tests {
     /// formats the message and allocates for it, and the process used to hang. The test runs itself again as the
     /// child that panics.
     #[test]
-    fn a_panic_is_told_while_the_heap_is_held() {
+    fn a_panic_is_reported_while_the_heap_is_held() {
         use std::os::unix::process::ExitStatusExt;
         const CHILD: &str = "MILLPOND_TEST_HELD";
         if std::env::var_os(CHILD).is_some() {
@@ -388,7 +388,7 @@ mod tests {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "internal_alloc::tests::a_panic_is_told_while_the_heap_is_held",
+                "internal_alloc::tests::a_panic_is_reported_while_the_heap_is_held",
             ])
             .arg("--nocapture")
             .env(CHILD, "1")

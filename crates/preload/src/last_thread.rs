@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_of_the_kernels_that_write_for_us_are_ours() {
+    fn io_uring_worker_threads_count_as_ours() {
         for (name, ours) in [
             (b"millpond-reclaim\n".as_slice(), true),
             (b"iou-wrk-1234\n", true),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_tells_whether_and_how_the_first_thread_ended() {
+    fn a_stat_line_shows_whether_and_how_the_first_thread_ended() {
         assert_eq!(status_of(line("Z", 3 << 8).as_bytes()), Some(3));
         assert_eq!(status_of(line("Z", 0).as_bytes()), Some(0));
         assert_eq!(status_of(line("S", 3 << 8).as_bytes()), None);

@@ -93,7 +93,7 @@ mod tests {
     unsafe impl Sync for Counter {}
 
     #[test]
-    fn excludes_each_other() {
+    fn threads_that_take_the_lock_exclude_each_other() {
         let counter = Counter(RawLock::new(Rank::Vma), UnsafeCell::new(0));
         let shared = &counter;
         std::thread::scope(|scope| {

@@ -173,7 +173,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn proc_tells_our_own_descriptor_from_others() {
+    fn our_own_pidfd_is_distinguished_from_others() {
         let open = |pid: Pid| pidfd_open(pid, PidfdFlags::empty()).unwrap();
         assert!(names_us(open(getpid()).as_raw_fd()));
         assert!(!names_us(open(getppid().unwrap()).as_raw_fd()));

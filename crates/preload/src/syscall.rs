@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_served_has_its_bit_and_nothing_else_has() {
+    fn exactly_the_served_calls_have_their_bit() {
         let ours = SERVED.iter().chain(SERVED_ELSEWHERE).chain(DUP2);
         let ours = ours.chain(CHILDREN).chain(NESTED);
         let all: Vec<i64> = ours.chain(signals::SERVED).copied().collect();
@@ -278,7 +278,7 @@ mod tests {
     /// Checks that six arguments arrive, the last of them on the stack, and that errors are reported as by the C
     /// library.
     #[test]
-    fn a_call_that_nobody_serves_is_the_kernels() {
+    fn an_unserved_call_reaches_the_kernel_with_all_arguments() {
         type Variadic =
             unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
         // SAFETY: the arguments are in the same places as for a variadic function.

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_library_goes() {
+    fn only_this_library_is_removed_from_ld_preload() {
         let ours = "LD_PRELOAD=/a path/libmillpond_preload.so";
         assert_eq!(
             left(&["A=1", "LD_PRELOAD=/x/libmillpond_preload.so", "B=2"]),

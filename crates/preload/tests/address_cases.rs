@@ -52,13 +52,13 @@ fn arenas_at_random_places_come_from_the_space_in_the_end() {
 }
 
 #[test]
-fn memory_of_32_bits_is_managed_and_ends() {
+fn memory_below_32_bits_is_managed_until_it_runs_out() {
     is_where_it_is_named("of_32_bits");
 }
 
 /// Covers a space that a limit makes short: all low addresses would be in it, without a zone to give them from.
 #[test]
-fn memory_of_32_bits_is_had_under_a_limit_on_addresses() {
+fn memory_below_32_bits_is_available_under_an_address_limit() {
     if !common::is_by_handler(NAMED) || !is_possible() {
         return;
     }
@@ -81,7 +81,7 @@ fn memory_of_32_bits_is_had_under_a_limit_on_addresses() {
 
 /// Covers a program whose heap, made by the kernel, lies where the space would start.
 #[test]
-fn a_program_that_is_not_position_independent_has_them_too() {
+fn named_addresses_work_in_a_non_pie_program_too() {
     if !common::is_by_handler(NAMED) || !is_possible() {
         return;
     }
@@ -100,7 +100,7 @@ fn a_program_that_is_not_position_independent_has_them_too() {
 }
 
 #[test]
-fn fixed_places_are_had_and_kept() {
+fn fixed_addresses_are_granted_and_kept() {
     is_where_it_is_named("at_fixed_places");
 }
 
@@ -111,7 +111,7 @@ fn files_code_and_shared_memory_are_at_their_hints_in_children_too() {
 }
 
 #[test]
-fn shared_memory_of_system_v_is_attached_where_it_is_wanted() {
+fn system_v_shared_memory_is_attached_where_requested() {
     is_where_it_should_be("of_system_v");
 }
 
@@ -121,13 +121,13 @@ fn a_heap_with_code_in_it_is_managed() {
 }
 
 #[test]
-fn calls_by_number_are_served_alike() {
+fn mappings_by_raw_system_call_are_placed_alike() {
     is_where_it_is_named("by_number");
 }
 
 /// Covers such a mapping, which was refused with `ENOMEM`.
 #[test]
-fn what_is_longer_than_the_space_is_the_kernels() {
+fn a_mapping_longer_than_the_space_is_left_to_the_kernel() {
     is_where_it_should_be("longer_than_the_space");
 }
 
@@ -140,7 +140,7 @@ fn hints_that_are_meant_are_honoured() {
 /// is theirs alone. Zeros brought in by a fault next to such memory used to be mistaken for the contents of
 /// executable memory, and a child found them in its place.
 #[test]
-fn threads_that_want_the_same_addresses_share_none() {
+fn threads_that_request_the_same_address_share_no_memory() {
     is_right("racing_addresses", &[&seconds()]);
 }
 
@@ -173,17 +173,17 @@ fn java(ram: &str, options: &[&str], mebibytes: &str) -> Option<()> {
 }
 
 #[test]
-fn java_with_its_usual_heap() {
+fn java_runs_with_its_usual_heap() {
     java("104857600", &[], "100");
 }
 
 #[test]
-fn java_with_its_serial_collector_in_half_of_its_heap() {
+fn java_serial_collector_runs_in_half_of_its_heap() {
     java("100663296", &["-XX:+UseSerialGC", "-Xmx160m"], "100");
 }
 
 /// Checks that this collector starts: its heap is shared memory, which is not managed.
 #[test]
-fn java_with_a_heap_of_several_views() {
+fn java_runs_with_a_heap_mapped_several_times() {
     java("134217728", &["-XX:+UseZGC", "-Xmx96m"], "16");
 }

@@ -19,7 +19,7 @@ fn a_process_reads_half_of_its_budget_in_pieces() {
 }
 
 #[test]
-fn as_much_as_the_budget_is_written_and_read_directly() {
+fn direct_io_of_as_much_as_the_budget_succeeds() {
     if !is_possible() {
         return;
     }

@@ -24,7 +24,7 @@ fn is_right(name: &str, arguments: &[&str], more: &[&str], says: &str) {
 
 /// Covers a datagram that is taken from its queue and then cannot be copied, because the buffer is out: it is lost.
 #[test]
-fn what_the_kernel_gives_out_once_is_not_lost() {
+fn data_that_the_kernel_returns_only_once_is_not_lost() {
     is_right("lost_nothing", &[], &["-lutil"], "nothing lost\n");
 }
 
@@ -40,7 +40,7 @@ fn a_long_call_is_one_call() {
 /// Covers non-blocking calls that brought in and held the whole rest of a long message each time: 60 MiB by `sendmsg`
 /// took 60 s, and 81 MiB in a budget of 32. `getrandom` held its whole buffer.
 #[test]
-fn what_is_sent_without_waiting_is_not_all_brought_in() {
+fn a_nonblocking_send_does_not_bring_in_the_whole_message() {
     if !is_direct_possible() {
         return;
     }
@@ -53,20 +53,20 @@ fn what_is_sent_without_waiting_is_not_all_brought_in() {
 /// they held. Also covers the gate, at which the unwinder stopped: a cancelled thread kept the lock of the stream
 /// that it was reading.
 #[test]
-fn a_call_that_is_left_holds_nothing() {
+fn a_call_left_by_a_jump_holds_nothing() {
     is_right("left_calls", &["held"], &["-fexceptions"], "all left\n");
 }
 
 /// Covers children created by the C library itself, which have all signals blocked and no handlers: they were killed
 /// by SIGSYS because of the address of their environment, or by SIGBUS at their first touch of absent memory.
 #[test]
-fn children_begin_with_everything_out() {
+fn children_can_start_with_all_memory_out() {
     is_right("children_out", &[], &[], "all ended well\n");
 }
 
 /// Covers Firefox.
 #[test]
-fn an_allocator_that_is_locked_over_a_fork_has_children() {
+fn a_program_that_locks_its_allocator_over_a_fork_has_children() {
     for special in ["", "moves", "forks", "clone"] {
         is_right(
             "allocator_locked_over_fork",
@@ -80,7 +80,7 @@ fn an_allocator_that_is_locked_over_a_fork_has_children() {
 /// Covers helper threads of the C library, which were killed by SIGBUS or SIGSYS: both are blocked in them. To the
 /// program, the threads that do their work now look the same.
 #[test]
-fn what_helper_threads_did_is_done_without_them() {
+fn the_c_librarys_helper_threads_are_replaced_transparently() {
     if !is_direct_possible() {
         return;
     }
@@ -130,7 +130,7 @@ fn many_threads_that_wait_hold_little() {
 /// library's mappings were in the space, where the filter stops its calls. Also covers a program that is not position
 /// independent, which was ended by SIGSEGV at its first `mmap`: its notes were sought where a library has them.
 #[test]
-fn a_library_of_go_maps_for_itself() {
+fn a_go_library_maps_its_own_memory() {
     if !is_direct_possible() {
         return;
     }
@@ -159,7 +159,7 @@ fn contexts_that_block_all_signals_are_served() {
 
 /// Covers a virtual machine that stopped at its first absent page without any message.
 #[test]
-fn a_guests_memory_is_refused() {
+fn managed_memory_for_a_virtual_machine_is_refused() {
     if !is_direct_possible() {
         return;
     }
@@ -176,7 +176,7 @@ fn a_guests_memory_is_refused() {
 
 /// Covers a program that was killed by SIGSEGV: each of our calls became a signal of its own, in our handlers too.
 #[test]
-fn a_signal_at_each_system_call_is_refused() {
+fn system_call_user_dispatch_is_refused() {
     if !is_direct_possible() {
         return;
     }

@@ -16,7 +16,7 @@ fn masks_actions_and_stacks_are_read_back_as_they_were_set() {
 }
 
 #[test]
-fn a_programs_own_handlers_get_what_is_theirs() {
+fn a_programs_own_handlers_get_their_signals() {
     prints_the_same_directly("own_handlers");
 }
 
@@ -32,14 +32,14 @@ fn signals_come_on_stacks_that_are_out() {
 
 /// Covers Chromium and clisp.
 #[test]
-fn addresses_near_the_space_are_others() {
+fn addresses_near_the_space_are_not_claimed_as_ours() {
     prints_the_same_directly("addresses_of_others");
 }
 
 /// Checks that a user without privileges, with default options, can run a program beyond its budget, along with the
 /// programs that it starts. Such a user was refused: the kernel provides no userfaultfd that serves its own touches.
 #[test]
-fn an_ordinary_user_needs_no_right() {
+fn an_ordinary_user_needs_no_privilege() {
     if !is_direct_possible() {
         return;
     }

@@ -13,7 +13,7 @@ fn a_child_gives_up_its_rights() {
 }
 
 #[test]
-fn a_child_finds_what_the_linker_knows_of_plug_ins() {
+fn a_child_finds_the_linkers_data_about_plug_ins() {
     if !is_possible() {
         return;
     }
@@ -48,7 +48,7 @@ fn a_server_forks_without_a_descriptor_left() {
 
 /// Covers a store's file that kept blocks for children that were gone, while each child complained.
 #[test]
-fn children_one_after_the_other_are_not_too_many() {
+fn hundreds_of_successive_children_are_served() {
     is_right("fork_in_a_loop", &[]);
 }
 
@@ -72,12 +72,12 @@ fn children_that_fork_did_not_make_have_their_memory() {
 }
 
 #[test]
-fn handlers_that_were_registered_before_any_constructor_touch_memory() {
+fn early_fork_handlers_can_touch_managed_memory() {
     is_right("fork_handlers_before_ours", &[]);
 }
 
 #[test]
-fn a_fork_that_holds_the_allocators_lock_does_not_wait_for_a_thread_that_needs_it() {
+fn a_fork_that_holds_the_allocators_lock_does_not_deadlock() {
     is_right("fork_handlers_before_ours", &["slow"]);
 }
 
@@ -102,7 +102,7 @@ fn a_constructor_makes_children_while_its_library_is_loaded() {
 /// Covers a fork that never ended: the kernel waits in it for the thread that reads the program's own userfaultfd,
 /// and that thread, just created, waited for a lock of ours that the fork held.
 #[test]
-fn a_new_thread_reads_the_event_that_a_fork_waits_for() {
+fn a_fork_completes_when_a_new_thread_has_to_read_its_event() {
     is_right("own_fork_events", &[]);
 }
 

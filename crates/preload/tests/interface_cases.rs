@@ -86,33 +86,33 @@ fn a_growing_mapping_grows_in_a_former_hole() {
 
 /// Covers queries that were answered wrongly: holes of the space were reported as mapped, and nothing as allocated.
 #[test]
-fn questions_are_answered_as_without_us() {
+fn queries_about_memory_are_answered_as_without_the_library() {
     is_right("asked", &[]);
 }
 
 /// Covers calls that bypassed us: pages discarded that way came back, and addresses unmapped that way tore a hole in
 /// the space.
 #[test]
-fn calls_by_number_are_served_as_by_name() {
+fn raw_system_calls_are_served_like_library_calls() {
     prints_the_same("by_number", &[]);
 }
 
 /// Covers calls by `syscall` with vectors in unmanaged memory that name managed buffers: with direct delivery each
 /// failed with `EFAULT` if a buffer was absent. The list of these calls was never among the calls that are served.
 #[test]
-fn vectors_that_are_named_by_number_are_brought_in() {
+fn vectors_of_raw_system_calls_are_brought_in() {
     prints_the_same("vectors_by_number", &[]);
 }
 
 /// Covers a seal on our own mapping, after which no page could be brought in.
 #[test]
-fn sealed_memory_stays_as_it_is_and_leaves_all_the_same() {
+fn sealed_memory_stays_unchanged_but_can_leave_memory() {
     prints_the_same("sealed", &[]);
 }
 
 /// Covers merging that was accepted but never done: a program that waited for it never ended.
 #[test]
-fn what_is_not_done_is_refused() {
+fn unsupported_advice_is_refused() {
     if !is_possible() {
         return;
     }
@@ -138,7 +138,7 @@ fn the_limit_on_locked_memory_holds() {
 
 /// Covers our calls at the end of a program: they were forbidden by then, and the program was killed.
 #[test]
-fn a_program_that_forbids_itself_most_calls_ends_well() {
+fn a_program_whose_own_filter_forbids_most_calls_ends_well() {
     if !is_possible() {
         return;
     }
@@ -153,14 +153,14 @@ fn a_program_that_forbids_itself_most_calls_ends_well() {
 
 /// Covers a node preference that stayed with the addresses, so that each round of it left more mappings.
 #[test]
-fn a_node_is_wished_for_until_the_memory_is_unmapped() {
+fn a_preferred_node_lasts_until_the_memory_is_unmapped() {
     prints_the_same("node_policy", &[]);
 }
 
 /// Covers a program whose filter answers `EPERM` to the calls that bring memory in: it retried forever, or ended
 /// without any message, since the message itself was forbidden. If other threads do that work, nothing is missing.
 #[test]
-fn a_filter_that_forbids_what_faults_need_is_named() {
+fn a_filter_that_forbids_calls_faults_need_is_named() {
     if !is_possible() {
         return;
     }
@@ -188,12 +188,12 @@ fn a_filter_that_forbids_what_faults_need_is_named() {
 
 /// Covers `EFAULT` where nothing is wrong: for some operations the kernel does not wait for a page.
 #[test]
-fn futexes_whose_words_are_out_answer_as_the_kernel_does() {
+fn futexes_on_absent_words_answer_as_the_kernel_does() {
     prints_the_same("futexes_out", &[]);
 }
 
 /// Covers a profiler's own `malloc`, which asks for `__libc_malloc`, and whose blocks the program frees.
 #[test]
-fn the_c_librarys_other_names_lead_to_one_allocator() {
+fn the_c_librarys_other_malloc_names_use_one_allocator() {
     is_right("libc_names", &[]);
 }

@@ -36,7 +36,7 @@ fn the_last_thread_of_a_child_ends_it() {
 
 /// Covers a last thread that ends by the bare system call, which the library does not notice.
 #[test]
-fn the_last_thread_ends_the_process_however_it_ends() {
+fn the_last_thread_ends_the_process_even_by_a_raw_exit() {
     if !common::is_possible() {
         return;
     }
@@ -59,12 +59,12 @@ fn the_last_thread_ends_the_process_however_it_ends() {
 }
 
 #[test]
-fn a_program_that_executes_others_in_vain_has_all_of_our_threads() {
+fn failed_execs_leave_all_of_our_threads_running() {
     prints("execs_in_vain", &[], "done\n");
 }
 
 #[test]
-fn a_full_table_of_descriptors_keeps_no_child_from_going_on() {
+fn a_full_descriptor_table_does_not_stop_a_child() {
     prints("fork_with_full_table", &[], "");
 }
 
@@ -78,7 +78,7 @@ fn a_full_table_of_descriptors_keeps_no_child_from_going_on() {
 ///
 /// Under a previously set limit on data, the manager's tables were refused, and the program aborted.
 #[test]
-fn limits_end_a_program_with_a_line_or_not_at_all() {
+fn resource_limits_end_a_program_only_with_a_message() {
     if !is_possible() {
         return;
     }
@@ -121,7 +121,7 @@ fn limits_end_a_program_with_a_line_or_not_at_all() {
 
 /// Covers sudo, which ended by SIGSEGV, and `TMPDIR`, which was not honoured.
 #[test]
-fn nobody_asks_a_getenv_of_the_programs_own() {
+fn a_programs_own_getenv_is_never_called() {
     if !is_possible() {
         return;
     }
@@ -149,6 +149,6 @@ fn nobody_asks_a_getenv_of_the_programs_own() {
 /// holds, does not wait for absent pages, and stopped at the first one. The same happened to a process for which
 /// another one waited: a word that should have been cleared stayed.
 #[test]
-fn what_a_thread_leaves_behind_is_found() {
+fn robust_mutexes_of_an_ended_thread_are_released() {
     prints_the_same("owners_end", &[]);
 }

@@ -145,7 +145,7 @@ fn arenas_are_made_with_threads_and_with_large_blocks() {
 }
 
 #[test]
-fn a_child_does_not_get_what_it_should_not() {
+fn a_child_honours_dontfork_and_wipeonfork_advice() {
     is_right("fork_advice", &[]);
 }
 
@@ -174,7 +174,7 @@ fn system_calls_take_buffers_that_are_not_in_memory() {
 
 /// Covers a fault of UMap: the program's own madvise(MADV_DONTNEED) hangs it.
 #[test]
-fn the_programs_own_dontneed_is_done() {
+fn the_programs_own_dontneed_advice_takes_effect() {
     is_right("own_dontneed", &[]);
 }
 
@@ -202,7 +202,7 @@ fn coroutines_run_on_stacks_from_malloc() {
 }
 
 #[test]
-fn a_signal_handler_touches_memory_that_is_not_there() {
+fn a_signal_handler_can_touch_absent_memory() {
     is_right("signal_handler", &[]);
 }
 
@@ -212,7 +212,7 @@ fn four_threads_map_and_allocate_at_once() {
 }
 
 #[test]
-fn what_is_written_below_another_mapping_stays() {
+fn bytes_written_below_another_mapping_stay() {
     is_right("beside_a_border", &[]);
 }
 
@@ -222,13 +222,13 @@ fn large_blocks_keep_what_is_in_them() {
 }
 
 #[test]
-fn what_was_dropped_by_a_bare_system_call_can_be_touched() {
+fn memory_dropped_by_a_raw_system_call_can_be_touched() {
     is_right("raw_dontneed", &[]);
 }
 
 /// Checks a runtime's own system call that frees pages among others in use.
 #[test]
-fn what_is_written_beside_pages_given_back_by_a_bare_system_call_stays() {
+fn bytes_beside_pages_given_back_by_a_raw_system_call_stay() {
     is_right("raw_given_back", &[]);
 }
 
@@ -326,14 +326,14 @@ fn a_large_free_is_given_back_by_workers() {
 
 /// Checks that a short area is closed at once.
 #[test]
-fn a_small_munmap_is_no_work_for_workers() {
+fn a_small_munmap_is_not_left_to_workers() {
     if let Some(given_up) = given_up(64 << 20, &["7", "munmap"], "on") {
         assert_eq!(given_up[..3], [0; 3]);
     }
 }
 
 #[test]
-fn without_a_budget_the_program_runs_and_is_told() {
+fn without_a_budget_the_program_runs_and_a_message_says_so() {
     if !has_compiler() {
         return;
     }
@@ -356,7 +356,7 @@ fn a_bad_setting_is_named() {
 }
 
 #[test]
-fn pages_of_files_that_are_mapped_meanwhile_come_off_the_budget() {
+fn file_pages_mapped_meanwhile_come_off_the_budget() {
     is_right("file_pages_beside", &[]);
 }
 
@@ -370,7 +370,7 @@ fn stacks_may_be_deeper_than_the_budget() {
 
 /// Covers a loop that took 43 times as long as natively, and 297 times in a real-time class.
 #[test]
-fn a_thread_that_spins_keeps_nobody_from_serving_another() {
+fn a_spinning_thread_does_not_block_faults_of_another() {
     for class in ["", "fifo"] {
         is_right("spins_in_turns", &[class]);
     }
@@ -384,6 +384,6 @@ fn pages_that_lie_alone_have_small_tables() {
 
 /// Covers a process that stayed above its budget as long as it did not fault.
 #[test]
-fn what_grows_beside_the_managed_memory_is_noticed_without_a_fault() {
+fn growth_of_unmanaged_memory_is_noticed_without_a_fault() {
     is_right("grows_beside", &[]);
 }

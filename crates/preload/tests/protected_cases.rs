@@ -15,7 +15,7 @@ fn memory_that_became_read_only_leaves_and_comes_back() {
 
 /// Covers closed memory that faults next to it brought in: it was a third to a half of the pages in memory.
 #[test]
-fn what_is_closed_takes_no_memory() {
+fn inaccessible_memory_is_not_brought_in() {
     for how in ["protect", "unmap", "blank"] {
         is_right("closed_beside", &[how]);
     }
@@ -34,6 +34,6 @@ fn memory_is_locked_or_the_lock_is_refused() {
 }
 
 #[test]
-fn stacks_of_the_programs_own_are_let_go_when_their_threads_end() {
+fn the_programs_own_stacks_are_released_when_their_threads_end() {
     prints_the_same("own_stacks", &[]);
 }

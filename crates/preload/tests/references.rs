@@ -22,24 +22,24 @@ fn is_right(name: &str, arguments: &[&str], runs: usize) {
 
 /// Covers pages referenced by a pipe: they were evicted, and their frames reused for other data.
 #[test]
-fn what_was_given_to_a_pipe_is_read_from_it() {
+fn pages_given_to_a_pipe_are_read_from_it() {
     is_right("spliced", &[], 5);
 }
 
 /// Covers pages that a pipe refers to for so long that the frames are reused for other data many times over.
 #[test]
-fn what_was_given_to_a_pipe_is_read_from_it_much_later() {
+fn pages_given_to_a_pipe_are_read_from_it_much_later() {
     is_right("spliced", &["400000"], 1);
 }
 
 /// Covers pages referenced by a socket's queue.
 #[test]
-fn what_was_sent_without_a_copy_is_received() {
+fn zero_copy_sends_are_received() {
     is_right("zero_copy", &[], 5);
 }
 
 #[test]
-fn readers_at_far_ends_see_what_was_given_while_memory_is_short() {
+fn far_readers_see_the_given_bytes_while_memory_is_short() {
     is_right("racing_references", &[&seconds()], 1);
 }
 

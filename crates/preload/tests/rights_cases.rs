@@ -16,7 +16,7 @@ mod libc_errno {
 }
 
 #[test]
-fn rights_of_one_thread_are_taken_by_all() {
+fn a_change_of_rights_in_one_thread_applies_to_all() {
     is_right("rights_of_one_thread", &[]);
 }
 
@@ -89,7 +89,7 @@ fn a_program_in_a_sandbox_without_userfaultfd_runs_all_the_same() {
 
 /// Covers the refusal, which was `EINVAL` without any message.
 #[test]
-fn a_namespace_that_is_refused_for_our_threads_says_so() {
+fn a_namespace_refused_because_of_our_threads_is_reported() {
     if !is_possible() {
         return;
     }
@@ -154,7 +154,7 @@ fn a_kernel_without_a_call_is_served_or_refused() {
 /// Direct delivery is faster and the most tested, so it is the default, even for root. It refuses rings, so a program
 /// that is linked with a library for them gets a handler if the kernel allows one.
 #[test]
-fn whoever_asks_for_nothing_is_served_directly_but_for_programs_with_rings() {
+fn default_delivery_is_direct_except_for_programs_with_rings() {
     if !common::is_direct_possible() {
         return;
     }

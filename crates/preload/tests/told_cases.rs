@@ -26,7 +26,7 @@ fn a_program_is_told_its_budget_by_every_way_of_asking() {
 }
 
 #[test]
-fn a_word_that_is_not_known_ends_the_start() {
+fn an_unknown_tell_word_fails_the_start() {
     if !is_possible() {
         return;
     }
@@ -83,7 +83,7 @@ fn a_jvm_chooses_its_heap_by_the_budget() {
 
 /// Node's `os.totalmem` reads `/proc/meminfo` or asks `sysinfo`, by version.
 #[test]
-fn node_says_the_budget() {
+fn node_reports_the_budget_as_total_memory() {
     if let Some(total) = figure(
         "node",
         &["-p", "'total ' + require('os').totalmem()"],
@@ -95,7 +95,7 @@ fn node_says_the_budget() {
 
 /// Python gets the figures from `os.sysconf`, and its packages from `/proc/meminfo`.
 #[test]
-fn python_says_the_budget() {
+fn python_reports_the_budget_as_total_memory() {
     let script = "import os; print('pages', os.sysconf('SC_PHYS_PAGES'))\nprint(open('/proc/meminfo').read())";
     if let Some(pages) = figure("python3", &["-c", script], "pages ") {
         assert_eq!(pages, (256 << 20) / 4096);
@@ -131,7 +131,7 @@ fn limits() -> Vec<PathBuf> {
 
 /// The limits reported for the process's control groups are never more than the budget, and otherwise the real ones.
 #[test]
-fn the_limits_of_control_groups_are_the_budget() {
+fn the_limits_of_control_groups_read_as_the_budget() {
     let files = limits();
     if files.is_empty() || !is_possible() {
         println!("skipped: no control group with a limit can be read here");

@@ -65,7 +65,7 @@ fn check(test: impl Fn() + Clone + Send + Sync + 'static) {
 /// requests no wake-up for a folio for which no thread has asked, so the completion woke no thread, and the thread
 /// continued only after a millisecond.
 #[test]
-fn a_thread_without_memory_hears_of_any_completion() {
+fn a_thread_without_memory_is_woken_by_any_completion() {
     check(|| {
         let scene = Scene::new(Profile::plain(0), &[120, 32, 32], 5);
         // What is not pinned is one folio of 32 pages, on its way in or there.
@@ -83,7 +83,7 @@ fn a_thread_without_memory_hears_of_any_completion() {
 /// A thread without memory waits for a batch of a busy worker. The worker woke it before recording that it is no longer
 /// busy, so a thread that checked in between slept for a millisecond.
 #[test]
-fn a_thread_that_waits_for_a_worker_hears_of_its_end() {
+fn a_thread_that_waits_for_a_worker_is_woken_by_its_end() {
     check(|| {
         let mut profile = Profile::plain(0);
         profile.workers = 1;
@@ -102,7 +102,7 @@ fn a_thread_that_waits_for_a_worker_hears_of_its_end() {
 /// A thread that takes the mark of a volatile range back waits for ongoing purges. A purge that ended between the check
 /// of their number and the sleep woke no thread.
 #[test]
-fn whoever_asks_for_a_volatile_range_hears_of_the_end_of_a_purge() {
+fn a_waiter_for_a_volatile_range_is_woken_by_the_end_of_a_purge() {
     let schedules = Arc::new(AtomicU32::new(0));
     check(move || {
         let scene = Scene::new(Profile::plain(0), &[64, 96, 32], 5);
@@ -124,7 +124,7 @@ fn whoever_asks_for_a_volatile_range_hears_of_the_end_of_a_purge() {
 /// A freeing thread leaves the gate before it frees what it has unhooked. A fork in between found pages on their way,
 /// and its child would have counted them forever.
 #[test]
-fn a_fork_waits_for_what_a_thread_has_unhooked() {
+fn a_fork_waits_for_pages_that_a_thread_has_unhooked() {
     check(|| {
         let mut scene = Scene::new(Profile::plain(0), &[40], 0);
         scene.fill(0, 0, 1)();
@@ -146,7 +146,7 @@ fn a_fork_waits_for_what_a_thread_has_unhooked() {
 /// continues, and the region ends. The handler then reported the contents as lost, and marked a page that belonged to
 /// no region.
 #[test]
-fn a_handler_that_is_late_finds_a_region_that_has_ended() {
+fn a_late_handler_does_not_touch_a_region_that_has_ended() {
     check(|| {
         let mut profile = Profile::plain(0);
         profile.delivery = Delivery::Handler;
@@ -266,7 +266,7 @@ fn a_pin_ends_although_others_take_its_pages_out() {
 /// A fork brings in what its child needs, and gives up lost pages. A page was lost, and another thread discarded it
 /// before the fork checked again: it was available to everyone, but the child was made without it. (Seed 7984536.)
 #[test]
-fn a_fork_asks_again_for_what_was_lost_and_is_discarded() {
+fn a_fork_retries_a_lost_page_that_was_discarded_meanwhile() {
     let schedules = Arc::new(AtomicU32::new(0));
     check(move || {
         let scene = Scene::new(Profile::plain(0), &[16, 200], 0);
@@ -293,7 +293,7 @@ fn a_fork_asks_again_for_what_was_lost_and_is_discarded() {
 /// A lazy free of a part of a folio in limbo first brings the folio in. The folio was written out at the same time, and
 /// the store could not return it: the free was refused because of contents for which it had no use. (Seed 636994.)
 #[test]
-fn a_lazy_free_of_what_is_lost_meanwhile_is_done() {
+fn a_lazy_free_of_a_page_lost_meanwhile_succeeds() {
     let schedules = Arc::new(AtomicU32::new(0));
     check(move || {
         let scene = Scene::new(Profile::plain(0), &[32, 180], 5);

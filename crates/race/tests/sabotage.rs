@@ -36,7 +36,7 @@ fn a_prefetch_that_outlives_its_region_is_found() {
 }
 
 #[test]
-fn a_book_that_is_told_out_of_order_is_found() {
+fn a_book_reported_out_of_order_is_found() {
     let what = found(Sabotage::ToldOutOfOrder);
     assert!(what.contains("in the book of what is kept"), "{what}");
 }

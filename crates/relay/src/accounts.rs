@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_dies_with_the_last_account_that_has_it() {
+    fn a_slot_is_freed_with_the_last_account_that_has_it() {
         let mut accounts = Accounts::default();
         let (parent, _) = accounts.begin(me());
         let slot = saved(&mut accounts, parent);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_becomes_another_program_ends_its_account() {
+    fn an_exec_ends_the_account_of_a_process() {
         let mut accounts = Accounts::default();
         let (before, _) = accounts.begin(me());
         let slot = saved(&mut accounts, before);
@@ -266,7 +266,7 @@ mod tests {
         /// Compares with a list of sets: a slot dies exactly when no set has it, and no number is used for two slots
         /// at once.
         #[test]
-        fn slots_die_when_nobody_has_them(work in prop::collection::vec((0u8..5, 0usize..6, 0usize..40), 1..200)) {
+        fn slots_die_when_no_account_has_them(work in prop::collection::vec((0u8..5, 0usize..6, 0usize..40), 1..200)) {
             let mut accounts = Accounts::default();
             let mut model: Vec<(u64, HashSet<u32>)> = Vec::new();
             for (act, which, slot) in work {

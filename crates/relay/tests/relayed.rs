@@ -140,7 +140,7 @@ fn is_right(store: &Relayed, slot: u32, times: u32, pages: usize) -> bool {
 }
 
 #[test]
-fn what_does_not_fit_in_front_is_read_back_and_dies_with_its_release() {
+fn relayed_data_is_read_back_and_deleted_on_release() {
     let far = Far::new();
     let server = far.server();
     let store = relayed(&server);
@@ -175,7 +175,7 @@ fn what_does_not_fit_in_front_is_read_back_and_dies_with_its_release() {
 
 /// Threads with their own slots, of all lengths, that save, read and release at random.
 #[test]
-fn threads_that_save_read_and_release_beside_each_other() {
+fn concurrent_saves_reads_and_releases_are_right() {
     let far = Far::new();
     let server = far.server();
     let store = relayed(&server);
@@ -222,7 +222,7 @@ fn threads_that_save_read_and_release_beside_each_other() {
 }
 
 #[test]
-fn a_server_that_takes_nothing_is_a_full_store_until_it_takes_something() {
+fn a_refusing_server_counts_as_a_full_store_until_it_accepts() {
     let far = Far::new();
     let server = far.server();
     let store = relayed(&server);
@@ -238,7 +238,7 @@ fn a_server_that_takes_nothing_is_a_full_store_until_it_takes_something() {
 }
 
 #[test]
-fn without_a_server_what_is_here_stays_and_what_was_there_is_an_error() {
+fn without_a_server_local_data_stays_and_remote_data_is_an_error() {
     let far = Far::new();
     let server = far.server();
     let store = relayed(&server);
@@ -306,8 +306,8 @@ fn alone(test: &str, body: impl FnOnce()) {
 /// The child reads what the parent had at the fork, whatever the parent releases in the meantime, and both continue
 /// independently.
 #[test]
-fn a_child_has_what_its_parent_had() {
-    alone("a_child_has_what_its_parent_had", || {
+fn a_child_reads_its_parents_data_as_of_the_fork() {
+    alone("a_child_reads_its_parents_data_as_of_the_fork", || {
         let far = Far::new();
         let server = far.server();
         let store = relayed(&server);
@@ -341,8 +341,8 @@ fn a_child_has_what_its_parent_had() {
 
 /// Children of children, several at a time, some of which are killed: in the end nothing is left at the server.
 #[test]
-fn nothing_is_left_of_processes_that_are_killed() {
-    alone("nothing_is_left_of_processes_that_are_killed", || {
+fn killed_processes_leave_nothing_at_the_server() {
+    alone("killed_processes_leave_nothing_at_the_server", || {
         let far = Far::new();
         let server = far.server();
         let store = relayed(&server);
@@ -385,8 +385,8 @@ fn nothing_is_left_of_processes_that_are_killed() {
 /// A child that is killed while the server works for it leaves its desk, and others use it. (The number of the slot
 /// being saved was once freed with the child's account, and the next slot with that number was refused.)
 #[test]
-fn desks_of_processes_that_are_killed_are_free_again() {
-    alone("desks_of_processes_that_are_killed_are_free_again", || {
+fn desks_of_killed_processes_become_free_again() {
+    alone("desks_of_killed_processes_become_free_again", || {
         let far = Far::new();
         let server = far.server();
         let store = relayed(&server);

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_goes_on_is_fetched_ahead() {
+    fn only_sequential_reads_are_fetched_ahead() {
         let mut ahead = Ahead::new(1 << 20, 1 << 20);
         let end = 60_000;
         assert_eq!(ahead.plan(5, &(1000..1010), end), (1000..1010, false));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_there_may_be() {
+    fn kept_bytes_stay_within_their_limit() {
         let mut ahead = Ahead::new(1 << 10, 1 << 10);
         for object in 0..10 {
             ahead.keep(object, 1..17, vec![object as u8; 256]);

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn away_begins_with_a_failure_and_ends_with_an_answer() {
+    fn a_store_is_away_from_a_failure_until_an_answer() {
         let health = Health::of_store();
         assert_eq!(health.away_for(), None);
         health.failed("refused");

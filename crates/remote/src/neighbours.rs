@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_at_random_bring_nothing_that_they_do_not_want() {
+    fn random_loads_fetch_nothing_unwanted() {
         let mut neighbours = Neighbours::new(MOST);
         let mut seed = 5;
         for _ in 0..2000 {
@@ -160,7 +160,7 @@ mod tests {
 
     /// A walk over one MiB after the other, in random order within each.
     #[test]
-    fn what_is_wanted_together_is_fetched_together() {
+    fn chunks_used_together_are_fetched_together() {
         let mut neighbours = Neighbours::new(MOST);
         let mut seed = 7;
         let part = units(1024) / CHUNK;
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fetch_stays_in_its_object_and_holds_what_was_wanted() {
+    fn a_fetch_stays_within_its_object_and_covers_the_request() {
         let mut neighbours = Neighbours::new(MOST);
         for n in 0..500 {
             load(&mut neighbours, 1, n % 16);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_kept_nothing_is_fetched_beside() {
+    fn without_room_for_neighbours_none_are_fetched() {
         let mut neighbours = Neighbours::new(0);
         for n in 0..1000 {
             assert_eq!(load(&mut neighbours, 1, n % 4).len(), CHUNK as usize);

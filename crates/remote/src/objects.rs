@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_told_once() {
+    fn a_loss_is_reported_once() {
         let mut objects = Objects::default();
         let object = objects.add(&packed(7, 1));
         let mut told = Vec::new();

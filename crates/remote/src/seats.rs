@@ -275,7 +275,7 @@ mod tests {
 
     /// Three times as many threads as seats, served by another thread, which takes a while for each.
     #[test]
-    fn each_thread_gets_what_it_wanted_and_no_more_than_the_seats_are_served_at_once() {
+    fn each_request_is_served_and_at_most_as_many_at_once_as_seats() {
         let seats = Arc::new(Seats::<u8>::new(Duration::from_secs(30)));
         let bell = seats.bell().unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_names_the_part_and_the_way_out() {
+    fn each_refusal_names_the_part_and_a_remedy() {
         let cases = [
             ("bucket", "is no URL"),
             ("ftp://x", "use s3://"),

@@ -17,7 +17,7 @@ use std::time::Duration;
 const SLOTS: u32 = 240;
 
 #[test]
-fn a_node_is_restarted_and_another_stopped() {
+fn data_survives_a_restarted_and_a_stopped_node() {
     let directory = tempfile::tempdir().unwrap();
     let Some(mut cluster) = Cluster::start(directory.path()) else {
         return;

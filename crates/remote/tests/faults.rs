@@ -57,7 +57,7 @@ fn under_each(store: &RemoteStore, proxy: &Proxy, disturbances: &[Disturbance]) 
 }
 
 #[test]
-fn redis_is_disturbed_restarted_and_stopped() {
+fn data_survives_disturbances_restart_and_stop_of_redis() {
     let directory = tempfile::tempdir().unwrap();
     let Some(mut redis) = Server::redis(directory.path()) else {
         return;
@@ -118,7 +118,7 @@ fn redis_is_disturbed_restarted_and_stopped() {
 /// While Redis does not answer, local work continues; a load of a page that is only in Redis is an error after the
 /// deadline, and succeeds when Redis is back.
 #[test]
-fn what_is_away_is_an_error_after_its_deadline_and_then_comes_back() {
+fn an_unreachable_page_is_an_error_at_its_deadline_and_loads_later() {
     let directory = tempfile::tempdir().unwrap();
     let Some(redis) = Server::redis(directory.path()) else {
         return;
@@ -168,7 +168,7 @@ fn a_store_that_is_not_there_is_refused_at_once() {
 }
 
 #[test]
-fn s3_answers_with_errors_and_is_stopped() {
+fn data_survives_errors_and_a_stop_of_s3() {
     // SAFETY: no other test of this file reads these variables, and none of their names is read elsewhere in it.
     unsafe { set_credentials() };
     let Some(moto) = Server::s3() else { return };

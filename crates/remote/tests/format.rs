@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_any_kind_are_no_object_and_no_chunk(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn arbitrary_bytes_do_not_open_as_an_object_or_chunk(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         prop_assert!(open_directory(&key(), 1, &bytes).is_err());
         prop_assert!(key().open(1, 1, &name(0), &mut bytes.clone()).is_err());
         // Anything that the seal allows is decoded without a panic, and never into more bytes than requested.
@@ -120,7 +120,7 @@ proptest! {
 /// Checks that nothing else passes for a chunk: not the same place of another object, an earlier use of the slot,
 /// another slot or part of one, one of another length, another place of its object, nor a chunk of another run.
 #[test]
-fn nothing_passes_for_another() {
+fn no_chunk_passes_for_another() {
     let data = contents(1, 16, 3);
     let [first, second] = [1, 2].map(|number| pack(number, &[data.clone(), data.clone()]));
     assert!(open(&first, 0, name(0), CHUNK).is_ok());

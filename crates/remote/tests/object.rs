@@ -241,7 +241,7 @@ fn a_deleted_object_is_an_error_until_the_same_one_is_back() {
 }
 
 #[test]
-fn what_cannot_be_mapped_is_refused_with_a_way_out() {
+fn unmappable_objects_are_refused_with_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("empty"), b"").unwrap();
     std::fs::create_dir(directory.path().join("inner")).unwrap();
@@ -263,7 +263,7 @@ fn what_cannot_be_mapped_is_refused_with_a_way_out() {
 
 /// A region that ended while its store was away once waited for the reads in progress.
 #[test]
-fn what_is_under_way_for_an_object_that_ends_is_given_up() {
+fn reads_in_flight_of_an_object_that_ends_are_abandoned() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x");
     std::fs::write(&path, contents(6)).unwrap();
@@ -317,7 +317,7 @@ impl Bucket {
 
 /// All of it is one test, because the environment belongs to the process.
 #[test]
-fn an_object_of_s3_is_read_changed_deleted_and_away() {
+fn an_s3_object_is_read_and_its_change_loss_and_absence_are_errors() {
     // SAFETY: no other test of this file reads these variables, and none of their names is read elsewhere in it.
     unsafe { set_credentials() };
     let Some(moto) = Server::s3() else { return };

@@ -124,7 +124,7 @@ fn put(url: &str, name: &str, bytes: &[u8]) {
 
 /// All of it is one test, because the environment belongs to the process.
 #[test]
-fn the_right_key_works_and_others_are_refused_with_a_way_out() {
+fn the_right_key_works_and_others_are_refused_with_a_remedy() {
     let Some(moto) = Server::s3() else { return };
     moto.make_bucket();
     let user = User::make(&moto);

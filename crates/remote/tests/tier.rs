@@ -35,7 +35,7 @@ fn load(store: &RemoteStore, slot: u32) -> Result<(), LoadError> {
 }
 
 #[test]
-fn all_comes_back_and_nothing_is_left() {
+fn all_slots_come_back_and_nothing_is_left() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("fs://{}", directory.path().display());
     let store = open(settings(&url, 2 << 20));
@@ -135,7 +135,7 @@ fn far_slots(url: &str, memory_bytes: u64) -> RemoteStore {
 
 /// Everything that a program read in order was once put into new objects when it left memory again.
 #[test]
-fn what_a_stream_brings_and_nobody_changes_stays_where_it_is() {
+fn unchanged_data_read_by_a_stream_is_not_sent_again() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("fs://{}", directory.path().display());
     let store = far_slots(&url, 16 << 20);
@@ -175,7 +175,7 @@ fn what_a_stream_brings_and_nobody_changes_stays_where_it_is() {
 
 /// A slot number is reused: what was known about the pages of the old slot does not apply to the new one.
 #[test]
-fn what_came_of_a_slot_is_forgotten_with_it() {
+fn knowledge_about_a_slots_pages_is_forgotten_on_its_release() {
     let store = far_slots("memory://", 16 << 20);
     (0..50).for_each(|slot| load(&store, slot).unwrap());
     for slot in 0..50 {
@@ -199,7 +199,7 @@ fn what_came_of_a_slot_is_forgotten_with_it() {
 
 /// Memory has the last copy of what the store has lost.
 #[test]
-fn what_is_lost_there_is_saved_though_nobody_has_changed_it() {
+fn unchanged_data_that_the_store_lost_is_saved_again() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("fs://{}", directory.path().display());
     let store = far_slots(&url, 16 << 20);
@@ -247,7 +247,7 @@ fn the_longest_slots_come_back_by_any_part() {
 /// Several threads save, load and release their own slots of all lengths at random, while the packing thread moves
 /// and rewrites them. So slots are released in every state that they go through.
 #[test]
-fn at_random_all_is_as_it_was_saved() {
+fn random_concurrent_work_reads_back_what_was_saved() {
     let config = RemoteConfig {
         object_bytes: 256 << 10,
         ..settings("memory://", 2 << 20)
@@ -340,7 +340,7 @@ fn objects_that_are_mostly_dead_are_rewritten() {
 }
 
 #[test]
-fn no_more_room_is_taken_than_there_may_be() {
+fn room_taken_in_the_store_stays_within_its_limit() {
     let most = 8 << 20;
     let config = RemoteConfig {
         max_bytes: Some(most),
@@ -367,7 +367,7 @@ fn no_more_room_is_taken_than_there_may_be() {
 }
 
 #[test]
-fn a_lost_object_is_the_loss_of_its_pages_alone() {
+fn a_lost_object_loses_only_its_own_pages() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(settings(
         &format!("fs://{}", directory.path().display()),
@@ -474,7 +474,7 @@ fn an_object_that_cannot_be_rewritten_is_read_once() {
 }
 
 #[test]
-fn only_what_dead_runs_left_is_cleaned() {
+fn only_leftovers_of_dead_runs_are_cleaned() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("fs://{}", directory.path().display());
     let dead = directory

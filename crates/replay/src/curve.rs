@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_what_is_gained() {
+    fn the_table_shows_what_is_gained() {
         let text = Curve::new(9000, 4096, [800, 800, 400, 0, 0]).to_string();
         for part in [
             "+4 MiB    0.0 %",
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_said_in_the_unit_that_suits_them() {
+    fn sizes_are_printed_in_suitable_units() {
         let sizes = [1, 1000, 1024, 1_300, 1 << 20].map(size);
         assert_eq!(
             sizes,

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_nothing_misses_all() {
+    fn an_empty_cache_misses_every_access() {
         let trace = Trace::of_pages([1, 1, 2]);
         assert_eq!(StackDistances::of(&trace).misses(0), 3);
     }

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_trace() {
+    fn an_empty_input_is_not_a_trace() {
         let nothing = std::iter::empty();
         assert!(matches!(
             Trace::read(nothing, false),

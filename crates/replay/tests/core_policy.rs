@@ -9,7 +9,7 @@ use millpond_replay::trace::Trace;
 use proptest::prelude::*;
 
 #[test]
-fn what_fits_is_missed_once_and_never_faults_again() {
+fn a_footprint_that_fits_is_missed_once_per_page() {
     for (name, trace) in all() {
         let policy = CorePolicy::replay(&trace, trace.footprint()).unwrap();
         let counts = policy.counts();
@@ -61,7 +61,7 @@ fn the_counts_are_the_cores_own() {
 }
 
 #[test]
-fn only_what_was_written_is_written_out_again() {
+fn only_written_pages_are_written_out_again() {
     let circle = |write: bool| {
         let accesses = (0..3000).map(|n| {
             Ok(Access {
@@ -82,7 +82,7 @@ fn only_what_was_written_is_written_out_again() {
 }
 
 #[test]
-fn touches_are_told_apart() {
+fn first_touches_hits_and_refaults_are_distinguished() {
     let mut policy = CorePolicy::new(512, 2).unwrap();
     let touch = |policy: &mut CorePolicy, page| policy.access(page, false).unwrap();
     assert_eq!(touch(&mut policy, 0), Touch::First);
@@ -94,7 +94,7 @@ fn touches_are_told_apart() {
 }
 
 #[test]
-fn a_cache_of_nothing_is_refused() {
+fn an_empty_cache_is_refused() {
     assert_eq!(CorePolicy::new(512, 0).unwrap_err(), CoreError::NoCache);
     let error = CorePolicy::replay(&circle(10, 20), u32::MAX).unwrap_err();
     assert!(error.to_string().contains("4294967295"), "{error}");

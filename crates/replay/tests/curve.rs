@@ -32,7 +32,7 @@ fn worst(name: &str, trace: &Trace, parts: &[u32]) -> f64 {
 }
 
 #[test]
-fn what_the_curve_promises_is_kept_within_a_tenth_of_the_faults() {
+fn the_curves_predictions_hold_within_a_tenth_of_the_faults() {
     let mut chance = Chance::new(21);
     let uniform = Trace::of_pages((0..150_000).map(|_| chance.below(2000)));
     // Half of the accesses go to a tenth of the pages.
@@ -54,7 +54,7 @@ fn what_the_curve_promises_is_kept_within_a_tenth_of_the_faults() {
 
 /// Less than a hundredth of 40,000 pages is looked at, and that is enough.
 #[test]
-fn a_sample_of_a_larger_memory_says_the_same() {
+fn a_sampled_curve_of_a_larger_memory_agrees() {
     let trace = zipf(40_000, 500_000, 5);
     let worst = worst("zipf", &trace, &[4]);
     assert!(worst < 0.075, "off by {worst:.3}");
@@ -62,7 +62,7 @@ fn a_sample_of_a_larger_memory_says_the_same() {
 
 /// Where all pages of a loop are used in turn, each further page in memory is a fault less each time round.
 #[test]
-fn a_loop_is_spared_by_as_much_of_it_as_fits() {
+fn misses_of_a_loop_fall_by_the_part_that_fits() {
     let trace = circle(1000, 50_000);
     let curve = CorePolicy::replay(&trace, 400).unwrap().curve();
     for (more, want) in [(100, 1.0 / 6.0), (200, 1.0 / 3.0), (400, 2.0 / 3.0)] {

@@ -46,7 +46,7 @@ impl Read for Drip<'_> {
 
 proptest! {
     #[test]
-    fn what_was_written_is_read(
+    fn written_traces_read_back_unchanged(
         accesses in prop::collection::vec((0u64..1 << 63, any::<bool>()), 0..500),
         page_shift in 9u8..=30,
         has_writes in any::<bool>(),
@@ -62,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_are_read_or_refused_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         prop_assert!(read(&bytes).is_err());
         let mut file = write(&[], Header::pages_of_4k(false))[..16].to_vec();
         file.extend(&bytes);
@@ -89,7 +89,7 @@ fn a_loop_takes_next_to_nothing() {
 
 /// A few bits have no meaning to zstd (how large a window is); when they change, the trace must be the same.
 #[test]
-fn a_change_of_any_byte_is_found_or_means_nothing() {
+fn a_change_of_any_byte_is_detected_or_has_no_effect() {
     let whole = read(&write(&few(), Header::pages_of_4k(true))).unwrap();
     let file = write(&few(), Header::pages_of_4k(true));
     let mut unseen = 0;
@@ -115,7 +115,7 @@ fn a_change_of_any_byte_is_found_or_means_nothing() {
 }
 
 #[test]
-fn a_loss_of_any_length_is_found_and_placed() {
+fn a_truncation_at_any_length_is_detected_with_its_offset() {
     let file = write(&few(), Header::pages_of_4k(true));
     for len in 0..file.len() {
         match read(&file[..len]).expect_err("a part was read as a whole") {
@@ -126,7 +126,7 @@ fn a_loss_of_any_length_is_found_and_placed() {
 }
 
 #[test]
-fn what_follows_the_end_is_found() {
+fn trailing_bytes_are_detected() {
     let file = write(&few(), Header::pages_of_4k(true));
     for rest in [&b"x"[..], &file[..], &[0; 40]] {
         let mut longer = file.clone();
@@ -136,7 +136,7 @@ fn what_follows_the_end_is_found() {
 }
 
 #[test]
-fn a_newer_version_is_told_from_damage() {
+fn a_newer_version_is_distinguished_from_damage() {
     let mut file = write(&few(), Header::pages_of_4k(true));
     file[8] = 2;
     let sum = twox_hash::XxHash3_128::oneshot(&file[..12]) as u32;

@@ -76,7 +76,7 @@ fn pages(path: &Path, format: Option<Format>) -> Result<Vec<u64>, String> {
 }
 
 #[test]
-fn names_and_contents_tell_what_a_file_is() {
+fn names_and_contents_identify_the_format_of_a_file() {
     let files = Files::new();
     for (name, bytes) in [
         ("a.vz", deltas(&PAGES)),
@@ -96,7 +96,7 @@ fn names_and_contents_tell_what_a_file_is() {
 }
 
 #[test]
-fn a_format_that_is_given_goes_before_name_and_contents() {
+fn an_explicit_format_overrides_name_and_contents() {
     let files = Files::new();
     for (format, bytes) in [
         ("vz", deltas(&PAGES)),
@@ -137,7 +137,7 @@ fn bit_0_is_the_write_flag_where_the_user_says_so() {
 }
 
 #[test]
-fn what_nobody_can_tell_is_asked_for() {
+fn an_unidentified_file_asks_for_its_format() {
     let files = Files::new();
     let path = files.put("thing", b"\x01\x02 what is this?");
     let error = pages(&path, None).unwrap_err();

@@ -238,7 +238,7 @@ proptest! {
 }
 
 #[test]
-fn nobody_beats_opt_and_nobody_misses_what_fits() {
+fn no_policy_beats_opt_and_none_misses_what_fits() {
     for (name, trace) in all() {
         let footprint = trace.footprint();
         for policy in Policy::ALL {
@@ -261,7 +261,7 @@ fn nobody_beats_opt_and_nobody_misses_what_fits() {
 }
 
 #[test]
-fn circles_are_lost_on_all_that_evict_by_age() {
+fn cycles_always_miss_with_policies_that_evict_by_age() {
     let trace = circle(300, 6000);
     for policy in [
         Policy::Lru,
@@ -287,7 +287,7 @@ fn a_scan_is_missed_by_all() {
 }
 
 #[test]
-fn names_are_understood_and_others_named() {
+fn policy_names_are_parsed_and_unknown_ones_named() {
     for policy in Policy::ALL {
         assert_eq!(policy.name().parse(), Ok(policy));
     }

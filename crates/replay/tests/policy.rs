@@ -94,7 +94,7 @@ fn the_rule_follows_the_program() {
 /// A hot set of half the budget is used during a one-time scan ten times as long as memory. LRU loses 28 % of the hot
 /// accesses to the scan. The core takes the first third of the scan to detect it; then the hot set is safe.
 #[test]
-fn a_scan_passes_the_hot_set() {
+fn a_scan_does_not_evict_the_hot_set() {
     let mut draw = Draw(7);
     let mut policy = CorePolicy::new(100_352, 4096).unwrap();
     let (mut hot, mut hit) = (0, 0);
@@ -218,7 +218,7 @@ fn uses_of_objects(list: u64, objects: u64, uses: u64) -> Vec<u64> {
 /// list is used 17 times as often. The best that can be kept are pages of the list, and LRU loses a third of them in a
 /// memory of twice their number.
 #[test]
-fn a_list_of_pointers_stays_before_the_objects_that_it_points_to() {
+fn a_list_of_pointers_is_kept_in_preference_to_its_objects() {
     let (list, objects) = (256, 4375);
     let pages = uses_of_objects(list, objects, 100_000);
     // Misses that no policy goes below without knowing the future, and what is allowed here, per mille.

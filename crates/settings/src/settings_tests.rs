@@ -8,7 +8,7 @@ fn read(variables: &[&str]) -> Result<Settings, String> {
 }
 
 #[test]
-fn everything_is_read() {
+fn all_settings_are_parsed() {
     let settings = read(&[
         "HOME=/",
         "TMPDIR=/big",
@@ -57,7 +57,7 @@ fn all() -> Settings {
 
 /// The program has inherited the mask and the directory of temporary files, so a run does not set them.
 #[test]
-fn what_a_run_writes_is_what_a_process_reads() {
+fn a_process_reads_the_settings_that_a_run_writes() {
     let inherited = |from: &Settings| Settings {
         mask: Mask::default(),
         temporary: None,
@@ -76,7 +76,7 @@ fn what_a_run_writes_is_what_a_process_reads() {
 
 /// An unneeded variable is not set: a run inside another one keeps the settings that it does not name.
 #[test]
-fn what_is_off_or_absent_has_no_variable() {
+fn settings_that_are_off_or_absent_have_no_variable() {
     let names: Vec<_> = Settings::default()
         .variables()
         .into_iter()
@@ -103,7 +103,7 @@ fn orders_are_fixed_or_adaptive() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn invalid_settings_are_named_in_the_error() {
     for variable in [
         "MILLPOND_RAM=64M",
         "MILLPOND_STORE=tape",
@@ -134,7 +134,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn without_a_budget_there_is_none() {
+fn a_missing_budget_is_read_as_none() {
     let settings = read(&["MILLPOND_STORE=zram", "TMPDIR=", "MILLPOND_FUTURE=1", "odd"]).unwrap();
     assert_eq!(settings.temporary, None);
     assert_eq!((settings.ram, settings.lazy_purge), (None, Switch::On));

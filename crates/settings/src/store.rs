@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_store_is_read_as_it_is_written() {
+    fn each_store_round_trips_through_text() {
         let odd = OsStr::from_bytes(b"file:/a\xff,b");
         for text in ["auto", "zram", "file", "file:/tmp/x=y"].map(OsStr::new) {
             assert_eq!(StoreChoice::from_os(text).unwrap().to_os_string(), text);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_no_directory_names_the_one_that_it_is_in() {
+    fn directory_of_a_store_file_is_its_parent() {
         let store = |path: &str| StoreChoice::File(Some(path.into()));
         assert_eq!(store("/tmp").directory(), Some(Path::new("/tmp")));
         assert_eq!(

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn each_variable_has_one_row_with_all_that_is_to_be_said() {
+    fn each_variable_has_one_complete_row() {
         for (at, row) in TABLE.iter().enumerate() {
             let Variable {
                 name,
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn the_values_of_a_row_are_those_of_its_setting() {
+    fn the_values_in_a_row_match_its_setting() {
         for (name, values) in [
             ("MILLPOND_DELIVERY", choices::<DeliveryChoice>()),
             ("MILLPOND_ON_STORE_FULL", choices::<OnStoreFull>()),
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_of_a_row_is_that_of_its_setting() {
+    fn the_default_in_a_row_matches_its_setting() {
         for name in [
             "STORE",
             "DELIVERY",

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn each_word_is_read_as_it_is_written() {
+    fn each_word_round_trips_through_text() {
         goes_both_ways::<DeliveryChoice>();
         goes_both_ways::<OnStoreFull>();
         goes_both_ways::<Tell>();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_none_is_named_with_its_alternatives() {
+    fn an_unknown_word_is_named_with_its_alternatives() {
         let error = "thread".parse::<DeliveryChoice>().unwrap_err();
         let wanted = "`thread` is no delivery of faults; choose auto, direct or handler";
         assert_eq!(error.to_string(), wanted);

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 #[test]
-fn the_pages_are_as_the_table_gives_them() {
+fn the_pages_match_the_table() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let read = |page: &str| fs::read_to_string(root.join(page)).unwrap();
     let old = "is older than the table of variables: run `cargo xtask docs`";

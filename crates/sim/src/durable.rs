@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_covers_what_was_there_when_it_began() {
+    fn a_sync_covers_data_written_before_it_began() {
         let mut book = Durable::default();
         book.begins(PAGE, [1, 0, 0, 0]);
         book.wrote(PAGE, 0, 2);

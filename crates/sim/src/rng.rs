@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stream_is_the_published_one() {
+    fn the_random_stream_matches_the_published_one() {
         let mut rng = Rng::new(1_234_567);
         assert_eq!(rng.word(), 6_457_827_717_110_365_317);
         assert_eq!(rng.word(), 3_203_168_211_198_807_973);

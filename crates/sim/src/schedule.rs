@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_back_is_not_chosen() {
+    fn a_command_that_is_held_back_is_not_chosen() {
         let mut schedule = Schedule::default();
         schedule
             .add(Pending {

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_gives_back_what_it_was_given() {
+    fn a_slot_returns_what_was_saved() {
         let (mut store, mut rng) = (SimStore::new(100), Rng::new(1));
         let data = [[1; 4], [2; 4]];
         assert_eq!(

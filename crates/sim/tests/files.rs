@@ -46,13 +46,13 @@ fn a_read_that_was_cut_short_is_noticed() {
 }
 
 #[test]
-fn what_was_forgotten_behind_the_end_is_noticed() {
+fn data_forgotten_beyond_a_truncated_end_is_noticed() {
     let what = verdict(DiskSabotage::ForgetCut);
     assert!(lost(&what), "{what}");
 }
 
 #[test]
-fn a_page_that_is_half_written_and_taken_for_unchanged_is_noticed() {
+fn a_half_written_page_taken_for_unchanged_is_noticed() {
     let what = verdict_from(60, DiskSabotage::KeepAfterFailure);
     assert!(lost(&what), "{what}");
 }

@@ -41,7 +41,7 @@ fn a_frame_that_was_not_cleared_is_noticed() {
 }
 
 #[test]
-fn bytes_back_from_a_discard_are_noticed() {
+fn discarded_bytes_that_come_back_are_noticed() {
     let what = verdict(Sabotage::Mmu(MmuSabotage::Resurrect));
     assert!(reads_wrong(&what), "{what}");
 }
@@ -71,7 +71,7 @@ fn a_page_that_zeroing_forgot_is_noticed() {
 }
 
 #[test]
-fn bytes_back_after_zeros_were_seen_are_noticed() {
+fn bytes_that_come_back_after_zeros_were_seen_are_noticed() {
     let what = verdict(Sabotage::Mmu(MmuSabotage::UndoZeroing));
     assert!(
         reads_wrong(&what) || what.contains("was not dropped"),
@@ -80,7 +80,7 @@ fn bytes_back_after_zeros_were_seen_are_noticed() {
 }
 
 #[test]
-fn a_drop_of_what_was_written_to_is_noticed() {
+fn a_drop_of_a_page_that_was_written_to_is_noticed() {
     let what = verdict(Sabotage::Mmu(MmuSabotage::DropWritten));
     assert!(
         reads_wrong(&what) || what.contains("after a recount"),

@@ -7,7 +7,7 @@ use millpond_sim::{Options, Run, file, groups, names, remap, run, run_each, seed
 const FURTHER: std::ops::Range<u64> = 1000..1100;
 
 #[test]
-fn the_fixed_seeds_pass_and_see_everything() {
+fn the_fixed_seeds_pass_and_cover_everything() {
     let mut seen = Coverage::default();
     run_each(seeds::FIXED, Options::default(), |run| {
         look(&run, &mut seen);
@@ -59,7 +59,7 @@ fn missing(seen: &Coverage) -> Option<&'static str> {
 }
 
 #[test]
-fn a_seed_is_one_history() {
+fn the_same_seed_gives_the_same_history() {
     let options = Options {
         events: 3000,
         ..Options::default()

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_known_by_its_pages() {
+    fn the_checksum_of_a_block_follows_from_those_of_its_pages() {
         let sums = Checksums::new().unwrap();
         let mut block: Vec<u8> = (0..BLOCK).map(|i| (i / 77) as u8).collect();
         let pages: Vec<u128> = block.chunks(PAGE).map(|page| sums.of(page)).collect();

@@ -248,7 +248,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_start_of_a_block_is_what_was_compressed(data in data(), at in any::<prop::sample::Index>()) {
+        fn any_prefix_of_a_block_decompresses_to_its_data(data in data(), at in any::<prop::sample::Index>()) {
             let block = compress(&data);
             let end = at.index(data.len() + 1);
             let mut out = vec![0xa5; end];
@@ -272,13 +272,13 @@ mod tests {
         }
 
         #[test]
-        fn noise_is_no_danger(block in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_input_is_decompressed_without_a_panic(block in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = decompress_part(&block, &mut [0; 5000]);
         }
     }
 
     #[test]
-    fn a_page_of_one_word_after_another_page_is_found_behind_it() {
+    fn a_page_of_one_word_after_another_page_decompresses() {
         let mut data = vec![0; 16384];
         for (i, word) in data.as_chunks_mut::<8>().0.iter_mut().enumerate() {
             *word = (i as u64 / 512).to_le_bytes();

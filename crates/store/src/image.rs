@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_are_no_folio_are_refused() {
+    fn lengths_that_no_folio_has_are_refused() {
         let sums = Checksums::new().unwrap();
         for len in [0, 1, 4095, 4097, (2 << 20) + 4096] {
             assert!(

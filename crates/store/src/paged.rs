@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_were_dropped_take_nothing_and_the_others_come_back() {
+    fn dropped_pages_take_no_space_and_the_others_come_back() {
         let pool = ScratchPool::new(COMPRESSED_MAX).unwrap();
         let mut scratch = pool.acquire(COMPRESSED_MAX);
         let parts = scratch.parts();

@@ -391,7 +391,7 @@ mod tests {
 
     /// A slot that was released and used again while it was being sent is another one: what was sent is not its.
     #[test]
-    fn what_was_sent_of_an_earlier_use_is_not_taken_for_the_slot() {
+    fn data_sent_for_an_earlier_use_of_a_slot_is_ignored() {
         let table = SlotPlaces::new().unwrap();
         let slot = SlotId(5);
         assert!(table.make_room(slot));

@@ -411,7 +411,7 @@ mod tests {
     /// Checks that slots that cannot be read do not move. Their chunk must not be closed permanently, or the front
     /// would stay as small as the part before it.
     #[test]
-    fn what_cannot_move_closes_no_chunk_for_good() {
+    fn slots_that_cannot_move_do_not_close_a_chunk_for_good() {
         let directory = tempfile::tempdir().unwrap();
         let config = FileStoreConfig {
             force_tmpfs: true,
@@ -447,7 +447,7 @@ mod tests {
     /// Covers a call that examined every slot that had ever existed, inside the gate: a fork, a snapshot or a move of
     /// memory waited for all of them. The slots that have to move come after 20,000 slots that hold nothing in RAM.
     #[test]
-    fn one_call_looks_at_so_many_slots_at_most() {
+    fn one_call_examines_a_bounded_number_of_slots() {
         let directory = tempfile::tempdir().unwrap();
         let config = FileStoreConfig {
             force_tmpfs: true,

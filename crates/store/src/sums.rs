@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_as_read_if_all_of_it_is() {
+    fn a_run_is_unchanged_only_if_every_page_is() {
         let sums = Sums::new(100).unwrap();
         let bytes: Vec<u8> = (0..4).flat_map(page).collect();
         sums.set(7, &bytes);

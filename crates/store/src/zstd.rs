@@ -209,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_page_is_what_was_compressed(page in pages()) {
+        fn a_single_page_round_trips(page in pages()) {
             let pool = Unpackers::new().unwrap();
             if let Some(bytes) = packed(&page) {
                 let mut out = vec![0xa5; PAGE];
@@ -242,14 +242,14 @@ mod tests {
         }
 
         #[test]
-        fn noise_is_no_danger(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_input_is_decompressed_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let pool = Unpackers::new().unwrap();
             let _ = pool.acquire().unpack(&bytes, &mut [0; PAGE]);
         }
     }
 
     #[test]
-    fn contexts_take_no_ram_before_they_are_taken_and_one_at_a_time_takes_one() {
+    fn contexts_take_ram_once_used_and_successive_uses_share_one() {
         let pool = Unpackers::new().unwrap();
         assert_eq!(pool.ram_bytes(), 0);
         (0..3).for_each(|_| drop(pool.acquire()));

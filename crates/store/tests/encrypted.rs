@@ -54,7 +54,7 @@ fn has(bytes: &[u8], word: &[u8]) -> bool {
 }
 
 #[test]
-fn nothing_of_it_is_in_the_file_and_all_of_it_comes_back() {
+fn no_plaintext_is_in_the_file_and_all_of_it_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     // The search finds the word in a file that is not encrypted.
     let plain = dir.path().join("plain");
@@ -87,7 +87,7 @@ fn nothing_of_it_is_in_the_file_and_all_of_it_comes_back() {
 
 /// Checks that an overwritten block, and a block replaced by its earlier contents, are detected.
 #[test]
-fn what_somebody_else_wrote_is_damage() {
+fn foreign_writes_are_detected_as_damage() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sealed");
     let store = store(&path, true);

@@ -3,7 +3,7 @@
 //! A write to a full file system, or to a failing medium, may write some of a page's bytes before it fails. The page
 //! still counted as changed, because it was compared with what had been read. But if the program reverted its change,
 //! the page equalled what was read: it was dropped as unchanged, and the file kept the mixture. The simulator's checks
-//! of files find it (`a_page_that_is_half_written…` in `sim/tests/files.rs`).
+//! of files find it (`a_half_written_page_taken…` in `sim/tests/files.rs`).
 //!
 //! The limit on the length of files applies to the whole process, so this test has a process of its own.
 
@@ -29,7 +29,7 @@ fn limit_files(bytes: libc::rlim_t) {
 }
 
 #[test]
-fn a_page_that_was_half_written_is_written_again_when_it_is_as_before() {
+fn a_half_written_page_is_written_again_even_if_reverted() {
     let file = tempfile::tempfile_in("/var/tmp").unwrap();
     file.write_all_at(&[1; 2 * PAGE], 0).unwrap();
     let data = DataFile::duplicate(file.as_fd(), Access::Write).unwrap();

@@ -72,7 +72,7 @@ fn load_all(store: &Spill, slots: std::ops::Range<u32>) {
 /// and newly saved objects took their places: the store did not shrink, and each tick moved what had just been saved,
 /// 17 GiB in five minutes.
 #[test]
-fn what_is_over_the_limit_moves_and_no_more_and_what_comes_stays_out() {
+fn only_the_excess_moves_and_new_data_does_not_take_its_place() {
     let directory = TempDir::new().unwrap();
     let store = Spill::new(ram(Some(64 * MIB)), file(directory.path(), None));
     let mut end = 0;
@@ -112,7 +112,7 @@ fn what_is_over_the_limit_moves_and_no_more_and_what_comes_stays_out() {
 }
 
 #[test]
-fn what_the_file_cannot_take_stays_in_ram() {
+fn data_that_the_file_cannot_take_stays_in_ram() {
     let directory = TempDir::new().unwrap();
     let store = Spill::new(ram(Some(4 * MIB)), file(directory.path(), Some(2 * MIB)));
     save(&store, 0..200);
@@ -134,7 +134,7 @@ fn what_the_file_cannot_take_stays_in_ram() {
 /// Covers a program that only reads: it would continue to read slots from the file although RAM has room for them by
 /// now.
 #[test]
-fn what_leaves_unchanged_comes_forward_when_there_is_room() {
+fn unchanged_data_moves_to_ram_when_there_is_room() {
     let directory = TempDir::new().unwrap();
     let store = Spill::new(ram(Some(8 * MIB)), file(directory.path(), None));
     let page = |fill| contents(fill, 4096);

@@ -324,7 +324,7 @@ fn a_full_store_has_room_after_a_release() {
 }
 
 #[test]
-fn misuse_is_answered_not_obeyed() {
+fn misuse_is_refused_without_effect() {
     let dir = tempfile::tempdir().unwrap();
     for (name, store) in stores(dir.path(), None) {
         let (one, other) = (contents(Fill::Text(1), 8192), contents(Fill::Text(2), 8192));
@@ -363,7 +363,7 @@ fn misuse_is_answered_not_obeyed() {
 }
 
 #[test]
-fn words_take_no_space_and_noise_is_counted() {
+fn same_filled_blocks_take_no_space_and_noise_is_counted() {
     let dir = tempfile::tempdir().unwrap();
     for (name, store) in stores(dir.path(), None) {
         store
@@ -390,7 +390,7 @@ fn words_take_no_space_and_noise_is_counted() {
 /// Checks that every page of a slot, read by itself and written back as it was, is found unchanged, and with one
 /// other byte is not.
 #[test]
-fn a_page_is_told_from_its_neighbours() {
+fn unchanged_and_changed_pages_of_a_slot_are_distinguished() {
     let dir = tempfile::tempdir().unwrap();
     for (name, store) in stores(dir.path(), None) {
         let mut data = contents(Fill::Text(3), 64 << 10);

@@ -50,7 +50,7 @@ fn a_named_file_is_private_empty_and_ours_alone() {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn a_path_that_is_not_a_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     assert!(matches!(
         refusal(&at(dir.path())),

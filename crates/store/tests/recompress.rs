@@ -51,7 +51,7 @@ fn expect_all(store: &dyn Store, slots: std::ops::Range<u32>, len: usize) {
 }
 
 #[test]
-fn full_ram_holds_more_after_a_while_and_all_of_it_comes_back() {
+fn full_ram_holds_more_after_recompression_and_all_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     for len in [PAGE, 3 * PAGE, 16 * PAGE, 512 * PAGE] {
         let store = Spill::new(ram(Some(16 * MIB)), file(dir.path(), None));
@@ -103,7 +103,7 @@ fn full_ram_holds_more_after_a_while_and_all_of_it_comes_back() {
 }
 
 #[test]
-fn what_is_used_stays_and_what_gains_nothing_is_tried_once() {
+fn used_data_is_left_alone_and_incompressible_data_is_tried_once() {
     let dir = tempfile::tempdir().unwrap();
     let store = Spill::new(ram(Some(8 * MIB)), file(dir.path(), None));
     // Each second slot is noise in seven eighths of it, which no compression makes smaller.
@@ -242,7 +242,7 @@ fn expect_page(store: &dyn Store, one: &Held, page: usize) {
 }
 
 #[test]
-fn threads_find_their_bytes_while_they_become_denser() {
+fn threads_read_their_bytes_during_recompression() {
     let seconds = std::env::var("MILLPOND_STRESS_SECS")
         .ok()
         .and_then(|value| value.parse().ok())

@@ -133,7 +133,7 @@ fn is_right(store: &Tiered<Kept>, slot: u32) -> bool {
 }
 
 #[test]
-fn what_was_saved_first_leaves_and_all_of_it_comes_back() {
+fn the_oldest_slots_leave_first_and_all_of_them_come_back() {
     let store = tiered();
     (0..100).for_each(|slot| assert_eq!(save(&store, slot), Ok(Saved::Stored)));
     let left = store.back().len();
@@ -163,7 +163,7 @@ fn what_was_saved_first_leaves_and_all_of_it_comes_back() {
 }
 
 #[test]
-fn a_place_that_takes_nothing_leaves_what_is_in_front_as_it_is() {
+fn a_back_store_that_refuses_leaves_the_front_unchanged() {
     let store = tiered();
     (0..50).for_each(|slot| assert_eq!(save(&store, slot), Ok(Saved::Stored)));
     let left = store.back().len() as u32;
@@ -417,7 +417,7 @@ fn the_front_goes_on_with_its_own_work_and_a_fork_concerns_both() {
 /// Behind a remote store compressed RAM was never made denser and the file gave no room back, since those calls have a
 /// body in the port, and ended there. A store that stands before another has each method itself, or its reason here.
 #[test]
-fn no_call_ends_at_a_body_of_the_port() {
+fn no_call_ends_at_a_default_method_of_the_port() {
     let port = include_str!("../../core/src/port/store.rs");
     let methods: Vec<&str> = port
         .lines()

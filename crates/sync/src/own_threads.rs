@@ -115,7 +115,7 @@ mod tests {
 
     /// Our threads are distinguished from others, and every change is noticed.
     #[test]
-    fn own_threads_are_told_from_others() {
+    fn own_threads_are_distinguished_from_others() {
         const NAME: &std::ffi::CStr = c"millpond-test";
         assert!(!is_own_thread());
         let (say, said) = mpsc::channel();

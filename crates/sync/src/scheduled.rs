@@ -48,7 +48,7 @@ fn a_lost_wake_up_is_found() {
 
 /// A thread that failed under a lock leaves no trace of it in the next execution.
 #[test]
-fn ranks_are_each_threads_own() {
+fn held_ranks_are_tracked_per_thread() {
     let take = |ranks: [Rank; 2]| {
         move || {
             let both = Arc::new(ranks.map(|rank| Ranked::new(rank, ())));

@@ -80,7 +80,7 @@ fn is_true_in_a_child(answer: impl FnOnce() -> bool) -> bool {
 /// A child of a fork once took the core's lock, which it already held, and waited forever.
 #[test]
 #[cfg(debug_assertions)]
-fn a_forks_child_holds_what_the_forking_thread_held() {
+fn a_forked_child_holds_the_locks_of_the_forking_thread() {
     use crate::{LocksOf, witness};
     let lock = Ranked::new(Rank::Core, 1);
     let _held = lock.lock();
@@ -109,7 +109,7 @@ fn locks_out_of_order_are_caught() {
 /// A lock taken out of order by a try is held like any other.
 #[test]
 #[cfg(debug_assertions)]
-fn what_was_tried_out_of_order_counts_as_held() {
+fn a_lock_tried_out_of_order_counts_as_held() {
     let low = Ranked::new(Rank::VolatileRanges, ());
     let (middle, high) = (Ranked::new(Rank::Gate, ()), Ranked::new(Rank::Core, ()));
     let core = high.lock();
@@ -167,7 +167,7 @@ fn two_locks_of_one_rank_are_taken_by_address() {
 
 /// At a fork, another thread holds a lock in a static and is in the middle of work that is done once.
 #[test]
-fn a_child_waits_for_no_thread_of_its_parents() {
+fn a_child_does_not_wait_for_threads_of_its_parent() {
     static COUNT: PerProcess<u32> = PerProcess::new(Rank::Board, || 0);
     static WORK: ForkOnce = ForkOnce::new(Rank::OncePerProcess);
     let (begun, middle) = (Barrier::new(2), Barrier::new(2));

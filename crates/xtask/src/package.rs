@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_only_ours_is_not_published_and_what_the_command_needs_is() {
+    fn internal_crates_are_not_published_but_what_the_command_needs_is() {
         let names: Vec<_> = published()
             .unwrap()
             .into_iter()

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_fails_or_is_not_there_is_named() {
+    fn a_failing_or_missing_program_is_named() {
         let failed = run(&mut Command::new("false")).unwrap_err().to_string();
         assert!(failed.contains("false") && failed.contains('1'), "{failed}");
         let missing = need("millpond-of-nobody", "do without it").unwrap_err();

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_page_says_its_number_and_another_descriptor_reads_it() {
+    fn each_page_holds_its_number_when_read_by_another_descriptor() {
         let file = DataFile::make(Path::new("/var/tmp"), 9 * PAGE as u64).unwrap();
         file.cool().unwrap();
         let bytes = std::fs::read(file.path()).unwrap();

@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_amount_is_a_share_of_the_usual_and_never_nothing() {
+    fn amounts_scale_with_the_share_and_are_never_zero() {
         let sizes = |amount| Sizes {
             ram: 1 << 30,
             amount,
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_ends_too_early_is_said_to() {
+    fn a_program_that_ends_too_early_is_an_error() {
         let task = Task {
             part: Part::Sqlite,
             side: Side::Plain,

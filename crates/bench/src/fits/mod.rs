@@ -123,7 +123,7 @@ mod tests {
     use crate::comparison::{Comparison, Table};
 
     #[test]
-    fn each_delivery_is_compared_with_the_program_by_itself_and_a_wrong_answer_is_seen() {
+    fn deliveries_are_compared_with_a_plain_run_and_wrong_answers_count() {
         let ran = |seconds, wrong| Outcome {
             seconds,
             cpu_seconds: seconds,

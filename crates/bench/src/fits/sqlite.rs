@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_is_that_of_the_script() {
+    fn expected_answer_matches_the_sql_script() {
         assert_eq!(answer(2), "2|7919\n");
         assert!(script(7).contains("i + 1 < 7"));
     }

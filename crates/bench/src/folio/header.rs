@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_library_the_c_librarys_allocator_is_left() {
+    fn without_the_library_only_the_c_allocator_is_measured() {
         let sizes = Sizes {
             block_bytes: 1 << 20,
             times: 1,

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_touched_is_mapped_and_nothing_else() {
+    fn only_touched_pages_are_mapped() {
         let mut mapping = Mapping::new(4 * PAGE, Pages::Small).unwrap();
         mapping.bytes_mut()[2 * PAGE] = 1;
         let mapped: Vec<bool> = (0..4)

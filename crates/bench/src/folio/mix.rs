@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_byte_is_found_whether_in_the_last_word_or_not() {
+    fn a_wrong_byte_is_found_anywhere_in_a_page() {
         let sizes = Sizes { threads: 2 };
         for at in [5, PAGE - 1] {
             let mut memory = vec![0; 256 * PAGE];

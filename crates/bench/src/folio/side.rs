@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sides_are_read_as_they_are_written() {
+    fn sides_round_trip_through_text() {
         for text in ["kernel", "kernel_huge", "0", "adaptive", "adaptive:4"] {
             let side: Side = text.parse().unwrap();
             assert_eq!(side.to_string(), text);

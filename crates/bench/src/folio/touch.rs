@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_sides_touch_and_a_wrong_byte_is_found() {
+    fn kernel_sides_touch_all_pages_and_wrong_bytes_are_found() {
         let sizes = Sizes {
             memory_bytes: 4 << 20,
         };

@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_side_frees_what_it_has_touched() {
+    fn kernel_side_frees_the_memory_it_touched() {
         let outcome = kernel(64 << 20).unwrap();
         assert!(outcome.blocked > 0.0 && outcome.cpu > 0.0);
         assert!(outcome.rss_bytes < 64 << 20, "{outcome:?}");
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_millponds_own_choice() {
+    fn unset_tuning_options_use_millponds_defaults() {
         let mut sizes = Sizes {
             memory_bytes: 4096,
             workers: None,

@@ -132,7 +132,7 @@ mod tests {
     use crate::comparison::{Comparison, Table};
 
     #[test]
-    fn times_are_held_against_munmap_and_the_longest_wait_counts() {
+    fn times_are_compared_with_munmap_and_the_longest_wait_counts() {
         let freed = |blocked, cpu, longest_mmap| blocked::Outcome {
             blocked,
             cpu,

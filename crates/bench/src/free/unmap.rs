@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cycle_is_longer_than_its_end_and_finds_zeros() {
+    fn a_cycle_takes_longer_than_its_unmap_and_reads_zeros() {
         let sizes = Sizes {
             memory_bytes: 16 << 20,
             times: 3,

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_looks_again_and_again_and_a_page_that_is_not_zeros_is_seen() {
+    fn watch_scans_repeatedly_and_reports_a_nonzero_page() {
         let mapping = Mapping::new(4 * STEP, Pages::Small).unwrap();
         let watch = Watch::start(Touched::Mapping(mapping)).unwrap();
         thread::sleep(Duration::from_millis(100));

@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_or_zeros_but_nothing_between() {
+    fn page_must_be_all_old_or_all_zeros() {
         let mut page = [0; PAGE];
         page[..8].copy_from_slice(&word(3, 9));
         assert!(is_right(&page, 9, 3));
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_sides_keep_every_write() {
+    fn kernel_sides_lose_no_write() {
         let sizes = Sizes {
             memory_bytes: 1 << 20,
             chunk_bytes: 24 << 10,

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_as_they_are_written() {
+    fn decay_times_round_trip_through_text() {
         assert_eq!("own".parse(), Ok(Decay::Own));
         assert_eq!("0".parse(), Ok(Decay::Milliseconds(0)));
         assert!("soon".parse::<Decay>().is_err() && "-1".parse::<Decay>().is_err());
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_c_library_has_no_such_control_and_that_is_said() {
+    fn setting_a_decay_without_mallctl_is_an_error() {
         Decay::Own.set().unwrap();
         let error = Decay::Milliseconds(0).set().unwrap_err();
         assert!(error.to_string().contains("no mallctl"), "{error}");

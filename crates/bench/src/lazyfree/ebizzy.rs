@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_finds_every_number_and_a_wrong_one_is_seen() {
+    fn program_finds_every_number_and_counts_a_wrong_one() {
         let program = Program {
             chunks: 3,
             chunk_bytes: 64 << 10,

@@ -156,7 +156,7 @@ mod tests {
     use crate::data::PAGE;
 
     #[test]
-    fn numbers_as_the_kernel_prints_them() {
+    fn vmstat_values_are_parsed_by_exact_name() {
         let text = "pswpin 12\npswpout 34\npswpout_x 9\n";
         assert_eq!(value_of(text, "pswpout"), Some(34));
         assert_eq!(value_of(text, "pglazyfreed"), None);
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "is not in")]
-    fn nothing_outside_the_mapping_is_freed() {
+    fn freeing_outside_the_mapping_panics() {
         let mut memory = Anonymous::map(Side::KernelDontneed, 2 * PAGE).unwrap();
         let _ = memory.free(PAGE..3 * PAGE);
     }

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn lazy_purging_is_held_against_eager_purging_and_one_wrong_record_is_seen() {
+    fn lazy_purging_is_compared_with_eager_and_wrong_records_count() {
         let sizes = ebizzy::Sizes {
             threads: vec![2],
             decays: vec![Decay::Own],

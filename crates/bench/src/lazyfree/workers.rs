@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_sides_do_the_work() {
+    fn kernel_sides_touch_every_page_correctly() {
         let sizes = Sizes {
             threads: 3,
             block_bytes: 1 << 20,

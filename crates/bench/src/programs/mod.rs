@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_input_that_cannot_be_made_is_said_with_its_command() {
+    fn failed_input_command_is_reported_with_its_status() {
         let entry = Entry {
             name: "none",
             commands: &[],

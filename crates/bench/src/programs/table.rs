@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_package_is_named_with_the_command_that_brings_it() {
+    fn missing_package_is_named_with_its_install_command() {
         let entry = Entry {
             name: "none",
             commands: &[],

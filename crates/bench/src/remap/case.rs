@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_read_as_they_are_written() {
+    fn cases_round_trip_through_text() {
         for case in ALL {
             let text = case.to_string();
             assert_eq!(text.parse(), Ok(case));

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_moved_is_at_the_other_place_and_nowhere_else() {
+    fn moved_memory_is_at_the_new_place_and_only_there() {
         for (here, there) in [(0, 0), (4096, (2 << 20) + 4096), (0, 4096)] {
             let len = 8 << 20;
             let mut memory = Movable::new(len, Alignment { here, there }).unwrap();

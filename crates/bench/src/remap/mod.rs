@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn each_offset_is_held_against_both_ways_of_the_kernel() {
+    fn each_offset_is_compared_with_both_kernel_methods() {
         let moving = Comparison::new(
             (),
             vec![
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_compared_with_their_like_and_a_wrong_page_is_seen() {
+    fn equal_sizes_are_compared_and_a_wrong_page_is_counted() {
         let run = |place, memory_bytes| moving::Run {
             place,
             memory_bytes,

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_together_are_the_whole_and_a_wrong_page_is_found() {
+    fn both_halves_fill_everything_and_a_wrong_page_is_found() {
         let mut memory = vec![0; 3 * HALF_LEAF + 5 * PAGE];
         let parts = memory.len() / HALF_LEAF + 1;
         fill(&mut memory, (0..parts).step_by(2));

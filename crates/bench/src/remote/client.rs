@@ -77,7 +77,7 @@ mod tests {
     use crate::remote::Sizes;
 
     #[test]
-    fn objects_come_back_as_they_were_put_and_none_is_left() {
+    fn objects_read_back_unchanged_and_none_remain() {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("fs://{}", directory.path().display());
         let task = Task {

@@ -116,7 +116,7 @@ mod tests {
     };
 
     #[test]
-    fn a_wrong_page_is_counted_and_one_that_is_cut_off_too() {
+    fn wrong_and_truncated_pages_are_counted() {
         assert_eq!(OBJECTS.count(), 3);
         let mut bytes = OBJECTS.make(2);
         assert_eq!((bytes.len(), OBJECTS.wrong(2, &bytes)), (6 * PAGE, 0));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_at_random_has_the_page_and_is_within_its_object() {
+    fn random_reads_contain_their_page_and_stay_within_the_object() {
         let all: Vec<Vec<u8>> = (0..3).map(|object| OBJECTS.make(object)).collect();
         let mut accesses = 0;
         for access in OBJECTS.at_random() {

@@ -122,14 +122,14 @@ mod tests {
 
     /// Incompressible memory has the same sum at every limit.
     #[test]
-    fn a_search_that_cannot_succeed_ends_with_the_nearest() {
+    fn hopeless_search_ends_with_the_nearest_limit() {
         let (equal, tries) = found(100 * MIB, 400 * MIB, 1);
         assert_eq!((equal.together_bytes, tries), (400 * MIB, TRIES));
         assert!(equal.limit_bytes >= LEAST);
     }
 
     #[test]
-    fn a_killed_program_gets_more() {
+    fn a_killed_program_is_given_a_higher_limit() {
         let mut search = Search::new(100 * MIB);
         search.tell(80 * MIB, false);
         assert_eq!(search.next(), Some(85 * MIB));

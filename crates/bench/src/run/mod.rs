@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_never_prints_the_same_is_said_to() {
+    fn heading_says_that_output_differs_between_runs() {
         let mut sizes = Sizes {
             ram_bytes: 16 << 20,
             peak_rss_bytes: 64 << 20,

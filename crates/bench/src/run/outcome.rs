@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernels_kill_is_no_wrong_byte_and_has_no_time() {
+    fn a_kill_by_the_kernel_is_not_wrong_and_has_no_time() {
         let judged = judged(&[
             (Side::Millpond, &[ran(2.0, 0, 1), ran(4.0, 0, 1)]),
             (Side::KernelFile, &[ran(0.1, 137, 9), ran(6.0, 0, 1)]),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn other_output_or_another_end_under_millpond_is_wrong() {
+    fn different_output_or_exit_under_millpond_is_wrong() {
         for bad in [ran(1.0, 0, 2), ran(1.0, 139, 1)] {
             assert!(!is_right(&judged(&[(
                 Side::Millpond,
@@ -177,7 +177,7 @@ mod tests {
 
     /// A program that prints the time was once reported as having wrong output.
     #[test]
-    fn a_program_that_never_prints_the_same_is_said_to_and_not_wrong() {
+    fn unrepeatable_output_is_reported_and_not_counted_as_wrong() {
         let runs: [(Side, &[Ran]); 1] = [(Side::Millpond, &[ran(1.0, 0, 3), ran(1.0, 0, 4)])];
         let differing = [ran(1.0, 0, 1), ran(1.0, 0, 2)];
         assert!(!Expected::of(differing.clone()).is_repeatable);

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn output_and_end_are_told_apart() {
+    fn runs_differ_by_output_and_by_exit_status() {
         let one = run("echo one; echo unheard >&2");
         assert_eq!((one.output.0, one.status), (4, 0));
         assert!(one.seconds > 0.0 && one.peak_rss_bytes > 100_000);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_named() {
+    fn missing_program_is_named_in_the_error() {
         let error = run_for(None, &["/none/such"]).unwrap_err();
         assert!(error.to_string().contains("/none/such"));
     }

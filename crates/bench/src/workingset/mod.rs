@@ -205,7 +205,7 @@ mod tests {
     use crate::outcome::Median;
 
     #[test]
-    fn a_set_that_never_was_steady_in_one_round_is_not_steady() {
+    fn set_is_not_steady_if_one_round_never_was() {
         let steady = |rounds: &[Option<u64>]| {
             let outcome = |&steady_after: &Option<u64>| shift::Outcome {
                 steady_after,

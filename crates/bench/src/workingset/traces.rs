@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_is_by_ratio_and_the_best_of_the_others_is_not_lru() {
+    fn worst_trace_is_chosen_by_ratio_and_best_other_excludes_lru() {
         let traces = Traces::new(vec![
             row(10, [0.4, 0.5, 1.0, 0.9, 0.8, 0.2]),
             row(25, [0.11, 0.1, 1.0, 0.9, 0.8, 0.2]),

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_gauges_and_times_are_said_in_their_units() {
+    fn counters_gauges_and_times_are_printed_in_their_units() {
         let fields = [
             (Field::MajorFaults, 5),
             (Field::Reclaim, 1_500_000_000),
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_nothing() {
+    fn without_managers_only_comments_are_printed() {
         let text = of(Vec::new());
         assert!(text.lines().all(|line| line.starts_with('#')), "{text}");
     }

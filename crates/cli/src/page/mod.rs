@@ -112,7 +112,7 @@ mod tests {
 
     /// A program may have any name, which must not be interpreted as part of the page.
     #[test]
-    fn names_are_text_and_nothing_is_loaded() {
+    fn names_are_escaped_and_the_page_loads_nothing() {
         let evil = "</title><script>alert(1)</script>\"'&";
         let body = html! {
             h1 { (evil) }

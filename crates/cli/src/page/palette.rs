@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn text_and_lines_are_seen_on_both_grounds() {
+    fn text_and_lines_have_contrast_on_both_backgrounds() {
         for colour in ALL {
             let least = match colour {
                 INK => 7.0,
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_told_apart_by_their_light_form() {
+    fn light_colours_are_distinct_and_have_dark_rules() {
         let mut light: Vec<_> = ALL.iter().map(|colour| colour.light).collect();
         light.sort_unstable();
         light.dedup();

@@ -221,7 +221,7 @@ mod tests {
     };
 
     #[test]
-    fn areas_lie_on_top_of_each_other_and_labels_are_text() {
+    fn areas_are_stacked_and_labels_are_escaped() {
         let layers = layers([&[1.0, 2.0], &[3.0, 0.0]]);
         assert_eq!(running_sums(&layers), [[1.0, 2.0], [4.0, 2.0]]);
         let limit = Limit {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_drawn_of_nothing_and_does_no_harm() {
+    fn plots_without_data_are_empty_and_contain_no_nan() {
         for drawing in [
             areas(&[], 0.0, None, AXES),
             areas(&layers([&[], &[]]), 0.0, None, AXES),
@@ -250,14 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_is_drawn_where_something_is() {
+    fn a_bar_is_drawn_only_for_a_nonzero_value() {
         let drawing = bars(&layers([&[1.0, 0.0, 4.0], &[0.0, 0.0, 1.0]]), AXES);
         assert_eq!(drawing.matches("fill=\"#1F6FD0\"").count(), 2, "{drawing}");
         assert_eq!(drawing.matches("fill=\"#CF2A2A\"").count(), 1, "{drawing}");
     }
 
     #[test]
-    fn what_could_not_be_drawn_is_said() {
+    fn a_drawing_error_is_shown_escaped() {
         let said = draw(|_| Err("<full>".into()));
         assert_eq!(said, "<p>This could not be drawn: &lt;full&gt;</p>");
     }

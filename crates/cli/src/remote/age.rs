@@ -27,14 +27,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_as_people_write_them() {
+    fn ages_are_parsed_with_their_units() {
         for (text, minutes) in [("5m", 5), ("90m", 90), ("12h", 720), ("1day 12h", 2160)] {
             assert_eq!(parse(text), Ok(Duration::from_secs(minutes * 60)), "{text}");
         }
     }
 
     #[test]
-    fn what_is_no_time_or_too_short_is_named() {
+    fn invalid_or_too_short_age_is_named_in_the_error() {
         for text in ["", "7", "d", "soon", "-1h", "4m 59s", "0s"] {
             let refused = parse(text).unwrap_err();
             assert!(refused.starts_with(&format!("`{text}`")), "{refused}");

@@ -51,7 +51,7 @@ mod tests {
     use millpond_remote::{LeftRun, RemovedRun};
 
     #[test]
-    fn each_run_has_a_line_and_all_of_them_one() {
+    fn each_run_has_a_line_and_the_total_one_more() {
         let removed = |name: &str, objects, bytes| RemovedRun {
             name: name.to_owned(),
             objects,

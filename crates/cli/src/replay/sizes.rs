@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_bytes_and_pages() {
+    fn sizes_parse_as_percentages_bytes_and_pages() {
         for (text, pages) in [
             ("25%", 250),
             ("12.5 %", 125),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_named_with_what_is_one() {
+    fn invalid_size_is_named_with_the_valid_forms() {
         for text in [
             "", "%", "x%", "0%", "-5%", "NaN%", "inf%", "1e9%", "p", "-1p", "-3M", "lots",
         ] {

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_none_is_refused_with_those_that_are() {
+    fn unknown_word_is_refused_with_the_possible_values() {
         let error = parsed(&["--lazy-purge=often"]).unwrap_err().to_string();
         for part in [
             "'often'",
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_and_a_url_behind_it() {
+    fn stores_parse_with_and_without_a_url_behind_them() {
         let parsed = |text: &str| Stores::parse(text).map(|stores| (stores.local, stores.beyond));
         let url = "s3://bucket/a,b?endpoint=http://x:1";
         let file = |path: &str| StoreChoice::File(Some(path.into()));

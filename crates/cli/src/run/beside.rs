@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_managed_or_ours_is_not_the_programs_own() {
+    fn managed_memory_and_ours_do_not_count_as_the_programs_own() {
         let compiler = [
             (Field::Budget, BUDGET),
             (Field::Rss, 66 << 20),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_held_a_run_over_its_budget() {
+    fn report_names_what_held_a_run_over_its_budget() {
         let peak = 70 << 20;
         let held = |values: &[(Field, u64)], published| {
             let all = slots(&[(State::Exited, values)]);

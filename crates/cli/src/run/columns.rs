@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_has_the_fullest_moment_in_it_or_the_last_before() {
+    fn a_column_shows_its_fullest_moment_or_the_last_one_before() {
         let one = series(
             SECOND,
             &[
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_what_was_counted_wherever_columns_begin() {
+    fn rates_match_the_counts_wherever_columns_begin() {
         let one = series(SECOND, &[(3 * SECOND, 1, 100), (4 * SECOND, 1, 300)]);
         let rates = |span: u64, most| {
             let columns = Columns::new(span, SECOND, most);

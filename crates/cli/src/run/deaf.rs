@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_taken_is_said_after_two_seconds_and_ends_after_ten() {
+    fn untaken_signal_is_reported_after_2_s_and_kills_after_10_s() {
         let mut deafness = Deafness::default();
         assert_eq!(steps(&mut deafness, 200, UNTAKEN), [], "nobody asked");
         deafness.sent(libc::SIGWINCH);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_that_was_taken_is_the_programs_own_affair() {
+    fn a_signal_that_was_taken_clears_the_request() {
         let mut deafness = Deafness::default();
         deafness.sent(libc::SIGTERM);
         assert_eq!(steps(&mut deafness, 90, UNTAKEN).len(), 1);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_request_ends_it_at_once_and_one_by_two_ways_is_none() {
+    fn second_request_kills_at_once_but_a_duplicate_does_not_count() {
         let mut deafness = Deafness::default();
         deafness.sent(libc::SIGINT);
         assert_eq!(deafness.look(UNTAKEN), None);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn while_it_cannot_take_any_no_time_passes() {
+    fn time_does_not_count_while_the_program_is_stopped() {
         let mut deafness = Deafness::default();
         deafness.sent(libc::SIGTERM);
         let held = State {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_lines_are_understood() {
+    fn proc_status_lines_are_parsed() {
         let text = "Name:\tx\nState:\tS (sleeping)\nCoreDumping:\t0\nSigPnd:\t0000000000000000\n\
                     ShdPnd:\t0000000000004000\nSigBlk:\t0000000000004002\n";
         assert_eq!(parse(text), UNTAKEN);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_name_program_signal_and_bound() {
+    fn messages_name_program_signal_and_time_limit() {
         let said = Step::Say(libc::SIGTERM).line("job", 7);
         assert!(
             said.contains("job (process 7) has not taken SIGTERM") && said.contains("in 8 s"),

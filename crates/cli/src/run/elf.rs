@@ -225,7 +225,7 @@ mod tests {
 
     /// `millpond run su` was also refused for root, although the loader honours the variable for root.
     #[test]
-    fn a_file_gives_rights_to_those_who_do_not_have_them() {
+    fn setuid_file_grants_rights_only_to_users_without_them() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let seen = |mode: u32, more_users: u32, more_groups: u32| {
             file.as_file()

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_library_comes_before_what_was_preloaded_already() {
+    fn library_comes_first_in_an_existing_ld_preload() {
         let library = Path::new("/x/lib.so");
         assert_eq!(preload_list(library, None), "/x/lib.so");
         assert_eq!(preload_list(library, Some("".into())), "/x/lib.so");

@@ -246,7 +246,7 @@ mod tests {
 
     /// A run of ten hours, with a peak of a tenth of a second near its end.
     #[test]
-    fn a_long_run_has_its_points_evenly_and_keeps_its_peak() {
+    fn long_run_keeps_evenly_spaced_points_and_its_peak() {
         let mut recorder = Recorder::new(0);
         let ticks = 36_000 * 10;
         for n in 0..=ticks {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn two_points_become_the_later_one_with_the_memory_of_the_fuller() {
+    fn merged_point_has_the_later_time_and_the_larger_memory() {
         let of = |at_ns, rss: u64, loads| {
             Point::new(at_ns, |field| match field {
                 Field::Rss => rss,
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_another_process_gets_is_another_series() {
+    fn slot_reused_by_another_process_starts_a_new_series() {
         let mut recorder = Recorder::new(TENTH);
         for claimed in 1..2000 {
             let of_next = slot(0, claimed * TENTH, claimed * TENTH + 1, 5);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn the_columns_of_a_series_have_the_names_of_the_report() {
+    fn series_columns_have_the_same_names_as_the_report() {
         let point = Point::new(5, |field| u64::from(field == Field::BytesIn) * 9);
         let series = Series {
             from_ns: 3,

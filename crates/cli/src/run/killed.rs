@@ -59,7 +59,7 @@ mod tests {
     use millpond_board::{Board, Fields};
 
     #[test]
-    fn those_that_a_signal_ended_are_told_from_the_others() {
+    fn processes_ended_by_a_signal_are_distinguished() {
         let (board, _file) = Board::create("work").unwrap();
         let ended = || {
             let mut child = std::process::Command::new("true").spawn().unwrap();

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_dynamic_linker_would_split_or_expand_cannot_be_named() {
+    fn path_that_the_dynamic_linker_would_split_or_expand_is_rejected() {
         for path in ["/a b/l.so", "/a:b/l.so", "/$LIB/l.so", "/a\tb", "/a\nb"] {
             assert!(!is_nameable(Path::new(path)), "{path:?}");
         }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_without_a_library_says_every_way_to_one() {
+    fn missing_library_error_lists_every_way_to_get_one() {
         let text = none(vec!["/a/l.so".into(), "/b/l.so".into()], None).to_string();
         for part in ["/a/l.so, /b/l.so", "cargo install", "cargo build", VARIABLE] {
             assert!(text.contains(part), "{part}: {text}");

@@ -509,7 +509,7 @@ pub(super) mod tests {
     /// Poly/ML ends with "Run out of store" when it has used the memory that it was told about, and the user could not
     /// know why.
     #[test]
-    fn a_program_that_fails_after_it_was_told_of_its_budget_has_a_way_out() {
+    fn failed_program_that_was_told_its_budget_gets_a_remedy() {
         let asked = slots(&[&[(Field::AskedMemory, 2)]]);
         let text = |raw, slots: &[SlotReading]| report("zram", "2", raw, slots).to_string();
         let line = "was told 64 MiB: if it has ended for want of more, --tell machine";
@@ -521,7 +521,7 @@ pub(super) mod tests {
 
     /// `rustc` under 64 MiB worked with the 2 MiB that its own code had left, and thrashed without any message.
     #[test]
-    fn a_budget_that_the_programs_own_code_takes_is_told_of() {
+    fn budget_taken_up_by_the_programs_own_code_is_reported() {
         let compiler = slots(&[&[
             (Field::Budget, 64 << 20),
             (Field::PeakRss, 70 << 20),
@@ -578,7 +578,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_program_that_never_loaded_the_library_is_told_of() {
+    fn program_that_never_loaded_the_library_is_reported() {
         let report = report("auto", "2", 0, &[]);
         assert!(report.to_string().contains("not in force"), "{report}");
     }

@@ -36,7 +36,7 @@ fn the_first_executable_in_path_wins_over_an_earlier_refused_one() {
 }
 
 #[test]
-fn what_is_not_there_is_127() {
+fn a_program_that_does_not_exist_is_127() {
     let dir = TempDir::new().unwrap();
     let path = path_of(&[dir.path()]);
     for name in ["no-such-tool", "", "/no/such/tool", "/etc/passwd/tool"] {
@@ -92,7 +92,7 @@ fn scripts_are_followed_to_their_program() {
 
 /// The kernel follows five nested scripts and answers ELOOP to the sixth; the check has to agree with it.
 #[test]
-fn a_chain_of_scripts_is_as_deep_as_the_kernels() {
+fn script_chain_limit_matches_the_kernels() {
     let dir = TempDir::new().unwrap();
     let mut interpreter = PathBuf::from("/bin/sh");
     for depth in 1..=7 {
@@ -163,7 +163,7 @@ fn a_loader_of_another_libc_is_named() {
 
 /// An owner gains nothing from its own rights; any other user who starts the program does (see `gains` in `elf.rs`).
 #[test]
-fn programs_that_give_nobody_more_rights_are_fit() {
+fn programs_that_grant_no_extra_rights_qualify() {
     let dir = TempDir::new().unwrap();
     for mode in [0o4755, 0o2745, 0o755] {
         let file = put(&dir, "rights", mode, &a_program());

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_at_a_large_program_are_far_between() {
+    fn a_large_program_is_sampled_less_often() {
         assert_eq!(pause_after(Duration::from_micros(50)), SAMPLE_EVERY);
         assert_eq!(
             pause_after(Duration::from_millis(5)),

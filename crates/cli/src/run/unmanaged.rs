@@ -177,7 +177,7 @@ mod tests {
 
     /// No program of these tests is under a budget.
     #[test]
-    fn a_program_below_a_shell_is_found_at_the_second_look() {
+    fn program_started_by_a_shell_is_found_at_the_second_look() {
         let mut shell = Command::new("sh")
             .args(["-c", "sleep 30; :"])
             .spawn()

@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_are_such_that_something_changes_meanwhile() {
+    fn too_short_or_invalid_intervals_are_refused() {
         assert_eq!(parse_interval("0.5"), Ok(Duration::from_millis(500)));
         for text in ["0", "0.05", "-1", "x", "NaN", "1e9"] {
             let error = parse_interval(text).unwrap_err();

@@ -188,7 +188,7 @@ mod tests {
 
     /// Pages of files used to be counted but not shown, so a process that only reads files seemed to do nothing.
     #[test]
-    fn files_have_columns_once_there_are_any_pages_of_them() {
+    fn file_columns_appear_once_there_are_file_pages() {
         let mut table = Table::new();
         let without = at(1, &[(Field::NrMapped, 512), (Field::MajorFaults, 3)]);
         let before = lines(&mut table, &Figures::new(&without, None));

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_are_the_budget() {
+    fn parts_add_up_to_the_budget() {
         let pages = MIB / PAGE;
         let fields = fields(&[
             (Field::Budget, 64 * MIB),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_above_the_budget_makes_the_bar_its_own_length() {
+    fn bar_is_scaled_to_memory_above_the_budget() {
         let fields = fields(&[
             (Field::Budget, 16 * MIB),
             (Field::Rss, 10 * MIB),

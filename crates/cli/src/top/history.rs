@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_is_the_mean_of_what_is_known_of_it() {
+    fn a_column_is_the_mean_of_its_known_values() {
         let mut history = History::default();
         let now = 1000 * SECOND;
         history.add(now - 20 * SECOND, now - 15 * SECOND, rates(10.0));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_has_no_height() {
+    fn unknown_values_have_no_height() {
         let mut history = History::default();
         assert_eq!(history.highest(Series::In), None);
         assert_eq!(history.columns(Series::In, 3, 0), [None; 3]);

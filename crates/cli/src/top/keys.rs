@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_told_apart() {
+    fn keys_are_decoded_from_their_sequences() {
         assert_eq!(keys(b"j\r?"), [Key::Char('j'), Key::Enter, Key::Char('?')]);
         assert_eq!(keys(b"\x1b[A\x1bOB"), [Key::Up, Key::Down]);
         assert_eq!(keys(b"\x1b[5~\x1b[6~"), [Key::PageUp, Key::PageDown]);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_are_read() {
+    fn any_bytes_are_decoded_without_a_panic() {
         let mut decoder = Decoder::default();
         for n in 0..100_000_u32 {
             let byte = (n.wrapping_mul(2_654_435_761) >> 24) as u8;

@@ -120,7 +120,7 @@ mod tests {
 
     /// The test below runs this test on a terminal of its own.
     #[test]
-    fn panics_with_the_terminal() {
+    fn child_that_panics_with_the_terminal_open() {
         if var_os(ON_A_TERMINAL).is_some() {
             let _screen = Screen::open().unwrap();
             panic!("in the middle of it");
@@ -128,8 +128,8 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_puts_the_terminal_back_and_is_read_there() {
-        let test = "top::screen::tests::panics_with_the_terminal";
+    fn panic_restores_the_terminal_and_its_message_is_visible() {
+        let test = "top::screen::tests::child_that_panics_with_the_terminal_open";
         let program = current_exe().unwrap();
         let command = format!(
             "stty -g; '{}' --exact {test} --nocapture; stty -g",

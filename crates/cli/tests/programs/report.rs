@@ -50,7 +50,7 @@ fn numbers(of: &Value) -> Vec<u64> {
 
 /// The series end with the sums of the report, and lie within the run.
 #[test]
-fn a_run_has_its_series_and_a_page_of_them() {
+fn report_of_a_run_has_its_series_and_an_html_page() {
     if !can_run(&[(PYTHON, "python3")]) {
         return;
     }

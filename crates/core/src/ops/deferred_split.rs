@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_that_touch_are_one() {
+    fn adjacent_parts_are_joined() {
         let part = |first, pages| Part { first, pages };
         assert_eq!(join(Part::default(), part(3, 2)), Some(part(3, 2)));
         assert_eq!(join(part(3, 2), part(5, 1)), Some(part(3, 3)));

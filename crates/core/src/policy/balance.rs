@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_cost_more_gives_less_but_not_nothing() {
+    fn the_dearer_kind_gives_less_but_not_nothing() {
         for (dear, cheap) in [(ANON, FILE), (FILE, ANON)] {
             let mut balance = Balance::default();
             balance.note_cost(dear, 30, 256, 4000, 256);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_paid_long_ago_is_forgotten() {
+    fn old_costs_are_forgotten() {
         let mut balance = Balance::default();
         balance.note_cost(ANON, 900, 256, 4000, 256);
         for _ in 0..4000 {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_could_not_give_owes_little() {
+    fn debt_of_a_kind_that_could_not_give_is_bounded() {
         let (mut balance, sizes) = (Balance::default(), [1000, 1000]);
         for _ in 0..5000 {
             balance.gave(ANON, 1, sizes);
@@ -165,7 +165,7 @@ mod tests {
 
     /// A kind that has memory to itself has no turns to wait for.
     #[test]
-    fn alone_nothing_is_counted() {
+    fn no_turns_are_counted_for_a_kind_without_company() {
         let mut balance = Balance::default();
         balance.gave(ANON, 500, [1000, 0]);
         assert_eq!(balance.next(), ANON);

@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_are_moved_but_for_trials_are_not_collected() {
+    fn moved_frames_are_not_collected_except_in_trials() {
         assert!(share_collected(|n| n % 64 == 0) < 300);
     }
 
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_copied_once_is_forgotten() {
+    fn old_copies_are_forgotten() {
         assert_eq!(share_collected(|n| n < 500), 1000);
         assert_eq!(share_collected(|n| n < 10), 9 + 10 * 16);
     }

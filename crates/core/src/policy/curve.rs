@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_is_spared_by_as_much_of_it_as_fits() {
+    fn misses_of_a_loop_fall_by_the_part_that_fits() {
         let counts = counts((0..100_000).map(|n| n % 400), 200, 200);
         for (more, want) in [(25, 0.125), (50, 0.25), (100, 0.5), (200, 1.0)] {
             let share = avoided(&counts, 200, more).unwrap();
@@ -294,7 +294,7 @@ mod tests {
     /// A sample of one in 32 tells the share of all misses, for random use of 64,000 pages with a quarter of them in
     /// memory.
     #[test]
-    fn a_sample_says_what_all_would() {
+    fn a_sample_predicts_the_share_of_all_misses() {
         let keys = (0..600_000_u32).map(|n| hash(n) % 64_000);
         let counts = counts(keys, 16_000, 16_000);
         assert!(counts[0] > 1000 && counts[0] < 100_000, "{counts:?}");
@@ -306,7 +306,7 @@ mod tests {
 
     /// If few pages come and go, all of them may be sampled, or none.
     #[test]
-    fn what_is_freed_and_touched_again_moves_the_seats_by_an_eighth_at_most() {
+    fn freeing_and_touching_moves_the_seats_by_at_most_an_eighth() {
         for touched_again in [true, false] {
             let mut curve = Curve::new();
             curve.fit_sample(1 << 16);

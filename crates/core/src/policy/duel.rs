@@ -519,7 +519,7 @@ mod tests {
     /// In a sweep up and down LRU keeps the pages that come next; with random use no rule does, and arrival is equally
     /// good.
     #[test]
-    fn arrival_loses_where_uses_tell_what_is_next() {
+    fn arrival_order_loses_in_a_sweep_and_ties_with_random_use() {
         let misses = |key: &dyn Fn(u32) -> u32| {
             let mut duel = Duel::new(256).with_arrival();
             let mut count = [0, 0];

@@ -179,20 +179,20 @@ mod tests {
     }
 
     #[test]
-    fn what_came_first_goes_first_while_that_costs_nothing() {
+    fn oldest_folios_leave_first_while_that_costs_nothing() {
         assert_eq!(evict(&mut full(), 320, None), 320 / TURNS - 1);
         assert!(evict(&mut full(), 320, Some(End::Young)) < 320 / TURNS);
     }
 
     #[test]
-    fn what_comes_back_by_the_old_end_turns_to_the_young_one() {
+    fn refaults_from_the_old_end_switch_to_the_young_end() {
         let by_young = evict(&mut full(), 320, Some(End::Old));
         let tried = 320 - by_young;
         assert!(tried < FOLIOS / MARGIN + 320 / TURNS + 4, "{tried}");
     }
 
     #[test]
-    fn who_was_not_seen_for_long_goes_by_age() {
+    fn folios_unseen_for_long_are_evicted_by_age() {
         let mut first_fill = full();
         let most = FOLIOS * KNOWN / 16;
         assert!(evict(&mut first_fill, most, Some(End::Old)) > 0);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_came_while_nothing_left_is_unproven() {
+    fn only_folios_that_came_before_any_eviction_are_unproven() {
         let mut first_fill = full();
         assert!(first_fill.has(1) && first_fill.has(FOLIOS));
         assert!(!first_fill.has(0) && !first_fill.has(FOLIOS + 1));

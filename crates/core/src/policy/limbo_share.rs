@@ -246,7 +246,7 @@ mod tests {
 
     /// With random use, rescued folios are rescued again as often as others are, and limbo becomes short.
     #[test]
-    fn limbo_is_as_long_as_its_rescues_are_worth() {
+    fn length_of_limbo_follows_the_worth_of_its_rescues() {
         let least = 32;
         let mut known = folio_of_age(0, false);
         known.set_referenced();
@@ -294,7 +294,7 @@ mod tests {
 
     /// A stream that comes in by windows does not pay for watched folios to be taken out of its next lap.
     #[test]
-    fn what_leaves_for_a_window_earns_no_look_at_others() {
+    fn evictions_for_a_window_earn_no_looks_at_watched_folios() {
         let limit = 1 << 16;
         let mut limbo = LimboShare::default();
         limbo.earn_watched(1 << 20, limit, DEAR);

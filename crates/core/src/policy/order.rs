@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_and_policies_agree() {
+    fn order_policies_round_trip_through_text() {
         for text in ["0", "9", "adaptive", "adaptive:4"] {
             let policy: OrderPolicy = text.parse().unwrap();
             assert_eq!(policy.to_string(), text);
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_runs_downwards_is_one_too() {
+    fn a_descending_stream_is_recognized() {
         let mut world = World::new();
         let faults = (0..4096).rev().filter_map(|page| world.touch(page));
         assert_eq!(faults.count(), 10 + 7);
@@ -624,7 +624,7 @@ mod tests {
 
     /// A stride begins at the end of a stream.
     #[test]
-    fn a_stride_over_leaves_is_no_stream() {
+    fn a_stride_over_leaves_is_not_a_stream() {
         let mut world = World::with_a_stream();
         let before = world.brought;
         for leaf in (3..16).step_by(2) {
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn scattered_touches_bring_in_little_that_was_not_asked_for() {
+    fn scattered_touches_bring_in_few_unrequested_pages() {
         let mut world = World::new();
         let mut state = 1u64;
         let mut asked = BTreeSet::new();
@@ -707,7 +707,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_of_short_runs_starts_them_in_larger_steps_and_forgets_that_again() {
+    fn short_runs_start_in_larger_steps_until_the_pattern_is_forgotten() {
         let mut world = World::new();
         let first = |world: &mut World, page| world.touch(page).unwrap();
         for object in 0..40 {
@@ -723,7 +723,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_overrides_it() {
+    fn advice_overrides_the_fault_pattern() {
         let mut world = World::new();
         world.trends.advise(PageIndex(0), Hint::Sequential);
         assert_eq!(world.touch(0), Some(START));

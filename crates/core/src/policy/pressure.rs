@@ -74,7 +74,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn an_average_falls_by_an_e_th_in_its_time() {
+    fn an_average_decays_to_one_e_th_in_its_period() {
         let mut meter = PressureMeter::default();
         (0..2000).for_each(|_| meter.tick(SECOND, SECOND));
         assert!(meter.averages().iter().all(|&average| average > 99.0));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn short_ticks_and_long_ones_come_to_the_same() {
+    fn short_and_long_ticks_give_the_same_averages() {
         let (mut short, mut long) = (PressureMeter::default(), PressureMeter::default());
         for _ in 0..20 {
             (0..60).for_each(|_| short.tick(SECOND / 10, SECOND / 20));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_lost_than_has_passed() {
+    fn lost_time_never_exceeds_elapsed_time() {
         let mut meter = PressureMeter::default();
         meter.tick(2 * SECOND, 5 * SECOND);
         assert_eq!(meter.total_ns(), 2 * SECOND);

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_what_was_counted_within_an_eighth_of_what_should_be() {
+    fn sampled_part_stays_within_an_eighth_of_the_expected_value() {
         let part = |sampled: u32, all: u32| {
             let mut part = Part::default();
             (0..all).for_each(|n| part.touched_first(n < sampled));

@@ -129,7 +129,7 @@ mod tests {
     use crate::tables::folio::folio_of_age;
 
     #[test]
-    fn the_layout_says_how_bits_are_shared_out() {
+    fn layout_prints_how_its_bits_are_allocated() {
         // A budget of 1 GiB in 64 GiB of addresses: 25 bits of slot number leave 27.
         let wide = ShadowLayout::new(27, 1 << 18, 1);
         assert_eq!(
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_survive_packing_but_for_their_bucket() {
+    fn distances_survive_packing_up_to_the_bucket_size() {
         for bits in [12, 16, 20, 27, 32] {
             let layout = ShadowLayout::new(bits, 1 << 16, 1);
             let bucket = 1_u32 << layout.bucket_order;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_group_or_node_left_says_nothing() {
+    fn shadow_of_another_group_or_node_is_ignored() {
         let layout = ShadowLayout::new(27, 1 << 16, 4);
         let mut left = folio_of_age(7, false);
         left.node = NodeId(2);

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cache_owes_more_than_twice_what_it_has() {
+    fn a_cache_never_owes_more_than_twice_its_size() {
         let mut owed = Owed { deferred: 1 << 40 };
         let never = owed.begin(100, 12, DEFAULT_SEEKS);
         owed.end(never);

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_nobody_turns_back_to_are_dropped() {
+    fn pages_behind_streams_without_refaults_are_dropped() {
         let mut streams = Streams::default();
         assert_eq!(pass(&mut streams, 16_000), 16_000);
         // The account pays for a few errors.
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_turns_back_is_not_dropped_any_more_but_for_a_sample() {
+    fn after_refaults_only_a_sample_is_dropped_behind_streams() {
         let mut streams = Streams::default();
         pass(&mut streams, 16_000);
         // More pages come back than a quarter of memory pays for.
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_of_a_sample_makes_the_trial_longer_but_not_for_ever() {
+    fn refaults_of_the_sample_lengthen_the_trial_up_to_a_limit() {
         let mut streams = Streams::default();
         streams.missed(1, ROOM);
         for _ in 0..100 {

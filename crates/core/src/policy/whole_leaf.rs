@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_faults_again_away_from_streams_keeps_leaves_in_memory_until_they_have_gone_on() {
+    fn stray_refaults_pause_leaf_evictions_until_streams_advance() {
         let mut evictions = LeafEvictions::default();
         let stray = step(Way::Unknown, Order::ZERO);
         for _ in 0..=STRAYS {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_make_the_time_to_the_next_try_longer_and_a_success_ends_that() {
+    fn failures_lengthen_the_wait_for_a_retry_and_a_success_resets_it() {
         let mut evictions = LeafEvictions::default();
         let stream = step(Way::Up, Order::MAX);
         let mut passed = Vec::new();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_comes_back_is_forgotten() {
+    fn streams_that_never_return_are_forgotten() {
         let mut evictions = LeafEvictions::default();
         for n in 0..100 {
             evictions.asks(PageIndex(n * LEAF_PAGES), Way::Down);

@@ -309,7 +309,7 @@ mod tests {
 
     /// A rescued folio is rescued again as often as others are, but by arrival half of the hits would be lost.
     #[test]
-    fn limbo_is_long_where_the_order_of_uses_tells_what_is_wanted() {
+    fn limbo_is_long_where_recency_predicts_reuse() {
         let share = |key: &dyn Fn(u32) -> u32| {
             let (cost, least, room) = (256, 32, 1000);
             let mut workingset = Workingset::new();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_duel_tells_loops_from_stacks() {
+    fn the_duel_distinguishes_loops_from_stacks() {
         let run = |keys: &dyn Fn(u32) -> u32| {
             let mut workingset = Workingset::new();
             for n in 0..20_000 {
@@ -352,7 +352,7 @@ mod tests {
     /// Half of the folios are watched. The loop is four times as long as memory, and by chance more or less than half
     /// of the folios in memory are watched.
     #[test]
-    fn chance_in_the_number_of_watched_folios_does_not_hide_a_loop() {
+    fn sampling_noise_in_watched_folios_does_not_hide_a_loop() {
         let limit = 2 * WATCHED_LEAST;
         let mut workingset = Workingset::new();
         (0..limit).for_each(|n| workingset.touched_first(n % 2 == 0, limit));
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn seats_follow_what_is_watched_but_for_chance_and_within_the_part() {
+    fn seats_follow_the_watched_share_within_bounds_despite_noise() {
         let limit = 2 * WATCHED_LEAST;
         let mut workingset = Workingset::new();
         let mut seats = |room: u32| {

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_too_many_parts_is_not_folded() {
+    fn a_range_in_too_many_parts_is_not_folded() {
         let mut parts = Parts::new();
         for n in 0..FOLD_PARTS as u32 {
             assert!(parts.add(Some(SlotId(n)), 0));

@@ -303,7 +303,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn busy_are_the_frames_that_were_taken_and_no_others() {
+    fn exactly_the_taken_frames_are_busy() {
         let layout = PoolLayout {
             frames: std::array::from_fn(|order| (1300 >> order) as u32 + 3),
         };

@@ -533,7 +533,7 @@ mod tests {
     /// The groups are those of the example in Linux's documentation of `memory.low`, in hundredths of that example's
     /// gigabytes.
     #[test]
-    fn children_share_what_their_parent_has_by_what_they_claim() {
+    fn children_share_their_parents_protection_by_their_claims() {
         let mut groups = Groups::new(GroupLimits::default());
         let a = make(&mut groups, GroupId::ROOT, 0, 500, 0);
         let b = make(&mut groups, a, 0, 300, 200);
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_safe_from_himself_or_by_what_he_does_not_use() {
+    fn protection_ignores_own_reclaim_and_unused_memory() {
         let mut groups = Groups::new(GroupLimits::default());
         let a = make(&mut groups, GroupId::ROOT, 10, 500, 100);
         assert_eq!(
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_used_again_when_nothing_is_charged_to_it() {
+    fn group_number_is_reused_once_nothing_is_charged_to_it() {
         let mut groups = Groups::new(GroupLimits::default());
         let ids: Vec<_> = (1..MAX_GROUPS)
             .map(|_| make(&mut groups, GroupId::ROOT, 0, 0, 1))
@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_contradict_each_other_are_told() {
+    fn contradictory_limits_are_refused() {
         let good = GroupLimits {
             min: PageCount(2000),
             low: PageCount(0),

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_found_as_in_a_naive_set() {
+    fn bit_set_finds_the_same_numbers_as_a_btree_set() {
         let len = 5000;
         let (mut bits, mut naive) = (Bits::new(len), BTreeSet::new());
         let mut state = 7u64;
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_within_a_leaf_breaks_a_block_at_the_same_place_and_what_is_broken_goes_first() {
+    fn unaligned_range_breaks_a_block_and_broken_blocks_are_used_first() {
         let mut places = Places::full(FOUR, 0..96);
         assert_eq!(take(&mut places, 10, 22), (10..32).collect::<Vec<_>>());
         // The next leaf leaves the broken block alone.
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_is_no_block_serves_singles() {
+    fn places_after_the_last_whole_block_serve_single_folios() {
         let mut places = Places::full(Order::ZERO, 0..600);
         for number in 0..600 {
             assert!(places.take_for(PageIndex(number * 7 + 1)).is_some());

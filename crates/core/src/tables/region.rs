@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_come_back_and_join() {
+    fn freed_addresses_are_joined_and_reused() {
         let mut regions = regions();
         let ids: Vec<_> = (0..4)
             .map(|_| {
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_region_is_found_at_all_its_leaves_whatever_its_length_becomes() {
+    fn wide_region_is_found_at_all_its_leaves_after_resizes() {
         let pages = |leaves| PageCount(leaves * LEAF_PAGES);
         let mut regions = Regions::new(pages(4 * WIDE));
         let order = || Order::ZERO.into();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_name_is_not_known_again() {
+    fn id_of_a_dropped_region_never_becomes_valid_again() {
         let mut regions = regions();
         let (old, range) = regions
             .create(PageCount(1), Order::ZERO.into(), Kind::Anonymous, NodeId(0))

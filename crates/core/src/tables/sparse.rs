@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_counted_by_what_was_written() {
+    fn memory_is_counted_for_written_blocks_only() {
         let mut table: Sparse<u32> = Sparse::new(100_000);
         let empty = table.bytes();
         assert!(empty < 4096);

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_says_so() {
+    fn reserving_in_a_full_table_returns_none() {
         let mut slots = Slots::new(1, 0);
         assert!(slots.reserve(Order::ZERO).is_some());
         assert_eq!(slots.reserve(Order::ZERO), None);

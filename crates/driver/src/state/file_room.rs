@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_back_within_a_second_keeps_its_room() {
+    fn pages_back_within_a_second_keep_their_room() {
         let room = FileRoom::default();
         let second = 1_000_000;
         assert_eq!(room.kept(10_000, 0), 0);

@@ -256,7 +256,7 @@ mod tests {
 
     /// The first object of a reader once carried what all of them share, and removed it from the count when it ended.
     #[test]
-    fn what_files_share_is_counted_whichever_ends_first() {
+    fn shared_ram_of_files_is_counted_whichever_ends_first() {
         struct Sharing(Arc<()>);
         impl Backing for Sharing {
             fn read(&self, _: u32, _: &mut [u8], _: Descriptors) -> Result<(), FileFault> {

@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_that_count_by_thread_are_known_by_their_names() {
+    fn kernels_that_count_by_thread_are_recognized_by_version() {
         for old in [
             "5.10.0-32-cloud-amd64",
             "6.1.176",
@@ -292,7 +292,7 @@ mod tests {
 
     /// Memory that is being given back may have left the process, and is counted as a frame until its batch ends.
     #[test]
-    fn what_is_being_given_back_does_not_hide_the_rest_of_the_program() {
+    fn memory_being_given_back_does_not_hide_the_programs_other_memory() {
         let governor = Governor::new(64 << 20, Charge::Frames);
         assert_eq!(governor.others(5000, 3000, 0), 2000);
         // 1800 pages are being given back and are still counted as frames: none, some, all of them have left.

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_leave_is_not_asked_for_at_every_look() {
+    fn reclaim_in_vain_is_not_repeated_at_every_look() {
         let mut growth = Growth::new();
         let now = Duration::from_millis(40);
         assert!(growth.may_reclaim(now));

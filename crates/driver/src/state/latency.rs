@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_time_is_in_the_bucket_that_says_so_within_a_64th() {
+    fn bucket_of_a_time_is_accurate_within_a_64th() {
         let mut last = 0;
         for ns in (0..5000).chain((1..1000).map(|n| n * 7919)) {
             let at = bucket(ns);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_of_the_path_and_the_summary_of_all() {
+    fn quantiles_are_per_path_and_the_summary_covers_all_paths() {
         let latency = Latency::new();
         for ns in 1..=1000 {
             latency.record(FaultPath::FirstTouch, ns * 10);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recent_median_is_of_what_came_since_the_last() {
+    fn a_recent_median_covers_only_faults_since_the_last_one() {
         let latency = Latency::new();
         let mut recent = Recent::new(FaultPath::Load);
         let mut after = |ns: u64, faults: u64| {

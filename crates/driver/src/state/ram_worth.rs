@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_go_where_more_memory_spares_more_than_they_do() {
+    fn copies_are_dropped_if_more_memory_would_save_more() {
         let (mut program, mut worth) = (Program::new(), RamWorth::new(Delivery::Direct, true));
         // Ten MiB of copies would spare a third of the faults as frames.
         assert_eq!(
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_what_changes_spare_nothing() {
+    fn copies_of_changing_pages_save_nothing() {
         let (mut program, mut worth) = (Program::new(), RamWorth::new(Delivery::Direct, true));
         assert_eq!(program.tick(&mut worth, 20, 900), None);
         assert_eq!(program.tick(&mut worth, 20, 900), None);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_is_made_denser_while_that_gains_something() {
+    fn recompression_continues_while_it_gains_something() {
         let (mut program, mut worth) = (Program::new(), RamWorth::new(Delivery::Direct, true));
         for _ in 0..2 {
             program.tick(&mut worth, 300, 1000);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_a_file_is_not_written_there_again() {
+    fn loads_from_the_file_tier_do_not_cause_copies_to_be_dropped() {
         let (mut program, mut worth) = (Program::new(), RamWorth::new(Delivery::Direct, true));
         for n in 1..4 {
             let mut tiers = Tiers::default();
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_hardly_loads_tells_nothing() {
+    fn a_program_that_hardly_loads_changes_nothing() {
         let (mut program, mut worth) = (Program::new(), RamWorth::new(Delivery::Direct, true));
         program.tick(&mut worth, 300, 1000);
         program.vm.pgmajfault -= 9_900;

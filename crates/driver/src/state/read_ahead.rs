@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_read_piece_by_piece_and_nothing_of_it_twice() {
+    fn a_stream_is_read_in_pieces_without_overlap() {
         let ahead = ReadAhead::new();
         ahead.ask(page(100), page(200), page(1100), Some(512));
         assert!(ahead.covers(page(100)) && ahead.covers(page(1099)) && !ahead.covers(page(99)));
@@ -264,7 +264,7 @@ mod tests {
     /// The program once overtook its readers: a reader told the core about its piece before another one had reported
     /// the piece in front of it, so that most of them began a run of one page.
     #[test]
-    fn the_core_hears_of_one_piece_after_the_other() {
+    fn pieces_are_reported_to_the_core_in_order() {
         let ahead = std::sync::Arc::new(ReadAhead::new());
         ahead.ask(page(0), page(0), page(1024), Some(512));
         assert_eq!(ahead.next(0), Some(range(0, 512)));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stream_that_was_heard_of_last_comes_first_and_the_oldest_is_forgotten() {
+    fn latest_stream_is_read_first_and_the_oldest_is_forgotten() {
         let ahead = ReadAhead::new();
         for stream in 0..STREAMS as u32 + 1 {
             let start = stream * 10_000;

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn small_pieces_bring_the_thread_to_the_faults_and_large_ones_send_it_back() {
+    fn small_pieces_pin_the_thread_to_the_faults_and_large_ones_unpin_it() {
         in_a_thread(|| {
             let (traces, mut place) = (Traces::new(), reclaim_cpu());
             let allowed = sched_getaffinity(None).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_leave_by_one_call() {
+    fn adjacent_ranges_count_as_one_call() {
         let traces = Traces::new();
         let at = |start| PageRange {
             start: PageIndex(start),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_interrupt_others_all_the_same_keep_the_thread_away_for_a_while() {
+    fn calls_that_still_interrupt_others_keep_the_thread_away_for_a_while() {
         in_a_thread(|| {
             let (traces, mut place) = (Traces::new(), reclaim_cpu());
             traces.fault();

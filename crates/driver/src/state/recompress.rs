@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_eighth_of_a_processor_is_the_most() {
+    fn recompression_uses_at_most_an_eighth_of_a_processor() {
         let mut pace = Pace::new();
         let spent = spend(&mut pace, Duration::ZERO, 4000 * MS, 1);
         assert!(spent > 480 * MS && spent < 502 * MS, "{spent:?}");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_machine_has_it_given_up_and_a_quiet_one_taken_up_again() {
+    fn recompression_pauses_on_a_busy_machine_and_resumes_on_a_quiet_one() {
         let mut pace = Pace::new();
         let spent = spend(&mut pace, Duration::ZERO, 20_000 * MS, 2);
         assert!(spent < 80 * MS, "{spent:?}");

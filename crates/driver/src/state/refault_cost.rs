@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_core_is_told_when_it_is_a_quarter_off() {
+    fn cost_is_reported_to_the_core_when_off_by_a_quarter() {
         let latency = Latency::new();
         let mut cost = RefaultCost::new(256, Delivery::InThread);
         record(&latency, FaultPath::Load, 7000, 100);

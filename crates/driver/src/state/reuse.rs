@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_a_region_join_and_what_was_there_is_told() {
+    fn ranges_of_a_region_join_and_overlaps_are_returned() {
         let mut book = Reuse::new().book.into_inner();
         let (one, two) = (RegionId(1), RegionId(2));
         let mut add = |id, range| book.add(id, range, PageCount(81));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_book_takes_only_what_joins() {
+    fn a_full_book_accepts_only_ranges_that_join() {
         let mut book = Reuse::new().book.into_inner();
         for n in 0..RANGES as u32 {
             let piece = range(4 * n, 4 * n + 1);
@@ -244,7 +244,7 @@ mod tests {
     /// between, the first one undid its report. Then the core counted pages in a book that was empty, or none in one
     /// that was full, until the book changed again.
     #[test]
-    fn the_core_never_hears_of_an_older_book_than_it_knows() {
+    fn the_core_is_never_told_an_older_state_of_the_book() {
         let kept = Reuse::new();
         let changes: [fn(&mut Book); 2] = [
             |book| assert!(book.add(RegionId(1), range(0, 16), PageCount(16)).is_some()),
@@ -267,7 +267,7 @@ mod tests {
     /// Two threads that asked for room before either had told the core about the room that it took once got the same
     /// room twice.
     #[test]
-    fn the_same_room_is_not_had_twice() {
+    fn the_same_room_is_not_given_out_twice() {
         let mut book = Reuse::new().book.into_inner();
         let (most, order) = (PageCount(16), OrderPolicy::Fixed(Order::ZERO));
         assert!(book.add(RegionId(1), range(0, 12), most).is_some());

@@ -253,7 +253,7 @@ mod tests {
 
     /// A budget of 16 MiB of which compressed data was once allowed 15, although frames never have less than 2.
     #[test]
-    fn compressed_data_leaves_the_frames_their_least() {
+    fn compressed_data_leaves_the_frames_their_minimum() {
         assert_eq!(beside_frames(960, 4096, 3000), 960, "as it was");
         assert_eq!(beside_frames(3840, 4096, 600), 4096 - FLOOR);
         // An eighth more is not given back, and still leaves the frames their least.
@@ -322,14 +322,14 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_would_nearly_fit_gets_the_room() {
+    fn a_set_that_would_nearly_fit_gets_more_frames() {
         let mut share = StoreShare::new(Delivery::Handler, BEGIN);
         let (settled, steps) = NEARLY_FITS.settles(&mut share);
         assert!(settled <= 64 && steps <= 5, "{settled} after {steps} steps");
     }
 
     #[test]
-    fn what_is_missed_anyway_is_better_found_compressed() {
+    fn unavoidable_misses_lead_to_a_large_compressed_share() {
         for begin in [SHARES[0], BEGIN] {
             let mut share = StoreShare::new(Delivery::Handler, begin);
             let (settled, steps) = ALL.settles(&mut share);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_that_is_not_used_is_not_made_larger() {
+    fn an_unused_share_is_not_enlarged() {
         let mut share = StoreShare::new(Delivery::Handler, BEGIN);
         for _ in 0..20 {
             assert_eq!(ALL.run(&mut share, 0.8), None);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_the_share_has_to_move_first() {
+    fn share_does_not_change_before_the_excess_has_moved() {
         let mut share = StoreShare::new(Delivery::Handler, BEGIN);
         for _ in 0..4 {
             assert_eq!(NEARLY_FITS.run(&mut share, 1.2), None);
@@ -377,7 +377,7 @@ mod tests {
     /// A case of redis-server that was stuck at a fifth: if most of the remaining memory is compressed, a step is more
     /// than a quarter of the frames.
     #[test]
-    fn a_step_may_be_large_beside_what_is_left() {
+    fn a_step_may_be_large_relative_to_the_remaining_frames() {
         let mut share = StoreShare::new(Delivery::Handler, 205);
         let told: Vec<_> = (1..=2)
             .map(|look| {
@@ -401,7 +401,7 @@ mod tests {
 
     /// A program that behaves in one way if the share is large, and in another if it is small.
     #[test]
-    fn to_and_fro_takes_longer_each_time() {
+    fn each_reversal_takes_longer_than_the_last() {
         let mut share = StoreShare::new(Delivery::Handler, BEGIN);
         let begin = share.level;
         // Further steps in the same direction are not reversals.
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_loads_say_nothing() {
+    fn too_few_loads_change_nothing() {
         let mut share = StoreShare::new(Delivery::InThread, BEGIN);
         let tier = |nanos| Tier { loads: 500, nanos };
         let tiers = Tiers {

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slot_tells_of_all_who_sleep_at_a_page() {
+    fn threads_that_sleep_at_one_page_share_a_slot() {
         let dog = Watchdog::new();
         dog.sleeps(PageIndex(5));
         dog.sleeps(PageIndex(5));

@@ -266,7 +266,7 @@ mod tests {
     /// The system's own list grows with its kernel. A call missing from the table would pass the filter with an address
     /// of absent memory.
     #[test]
-    fn every_call_of_the_system_is_there_by_its_name() {
+    fn every_system_call_is_in_the_table_under_its_name() {
         let Some(header) = definitions(&ON_X86_64) else {
             return;
         };
@@ -280,7 +280,7 @@ mod tests {
     /// The header for architectures without a list of their own names some calls twice: by a number and a name for both
     /// sizes of pointer, and by the name that 64-bit programs use.
     #[test]
-    fn every_call_of_aarch64_is_there_by_its_name() {
+    fn every_aarch64_call_is_in_the_table_under_its_name() {
         let Some(header) = definitions(&ON_AARCH64) else {
             return;
         };

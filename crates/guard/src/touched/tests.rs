@@ -93,7 +93,7 @@ fn nothing_is_touched_at_address_zero_or_for_a_count_of_zero() {
 }
 
 #[test]
-fn a_count_that_is_too_large_ends_with_the_addresses() {
+fn an_excessive_count_ends_at_the_last_address() {
     let told = Memory::default().touched("write", [1, A, u64::MAX, 0, 0, 0]);
     assert_eq!(told, [(A, u64::MAX - A)]);
     let told = Memory::default().touched("poll", [A, u64::MAX, 0, 0, 0, 0]);
@@ -101,7 +101,7 @@ fn a_count_that_is_too_large_ends_with_the_addresses() {
 }
 
 #[test]
-fn an_address_of_a_socket_is_as_long_as_the_number_says_that_another_argument_names() {
+fn socket_address_length_is_read_through_its_pointer_argument() {
     let mut memory = Memory::default();
     memory.put(B, &28u32.to_le_bytes());
     let told = memory.touched("accept", [3, A, B, 0, 0, 0]);
@@ -109,7 +109,7 @@ fn an_address_of_a_socket_is_as_long_as_the_number_says_that_another_argument_na
 }
 
 #[test]
-fn a_text_is_told_up_to_the_page_with_its_zero() {
+fn a_string_is_reported_up_to_the_page_with_its_terminator() {
     let mut memory = Memory::default();
     memory.put(A + 4000, &[b'x'; 200]);
     memory.put(A + 4200, &[0]);
@@ -118,7 +118,7 @@ fn a_text_is_told_up_to_the_page_with_its_zero() {
 }
 
 #[test]
-fn the_texts_of_a_program_that_is_started_are_told() {
+fn strings_passed_to_exec_are_reported() {
     let mut memory = Memory::default();
     memory.put(A, b"/bin/true\0");
     memory.put_words(B, &[C, C + 100, 0]);
@@ -194,7 +194,7 @@ fn an_alternate_stack_is_kept_unless_it_is_given_up() {
 }
 
 #[test]
-fn a_thread_is_told_where_the_kernel_clears_its_number() {
+fn words_where_the_kernel_writes_a_thread_id_are_reported() {
     let mut memory = Memory::default();
     memory.put_words(A, &[0, 0, B, C, 0, 0, 0, 0]);
     assert_eq!(
@@ -244,7 +244,7 @@ proptest! {
     /// No call, whatever its arguments and memory, makes the walk fail, read memory that it has not reported, or run
     /// for long.
     #[test]
-    fn a_walk_ends_and_reads_only_what_was_told(
+    fn a_walk_terminates_and_reads_only_reported_memory(
         number in 0..table::NUMBERS as u64,
         arguments in prop::array::uniform6(prop_oneof![0..40u64, A..A + 64, any::<u64>()]),
         words in prop::collection::vec(prop_oneof![0..40u64, A..A + 64, any::<u64>()], 16),

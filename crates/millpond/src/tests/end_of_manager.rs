@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// The end of a manager gives all queued memory back in batches. (From outside the manager's figures cannot be read any
 /// more.)
 #[test]
-fn the_end_of_a_manager_gives_back_in_batches_what_is_queued() {
+fn the_end_of_a_manager_gives_queued_memory_back_in_batches() {
     // The region has an order of its own so that it is not kept for the next region of that length.
     let order = Order::new(5).expect("128 KiB");
     let manager = Manager::builder()

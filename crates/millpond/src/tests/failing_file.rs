@@ -33,7 +33,7 @@ impl Backing for Failing {
 /// Pages around a bad one come in though it would have come in one read with them, and the page itself comes in when
 /// the medium has recovered.
 #[test]
-fn one_bad_page_is_an_error_of_its_own() {
+fn only_the_bad_page_itself_is_an_error() {
     let manager = Manager::builder()
         .ram(16 << 20)
         .store(StoreKind::compressed_ram());
@@ -78,7 +78,7 @@ fn one_bad_page_is_an_error_of_its_own() {
 /// Two threads had touched a page that could not be read. Each forgot the failure and had the page read again, and the
 /// second did so though the first had the page by then, with what the program had written to it.
 #[test]
-fn two_threads_that_ask_again_for_a_page_lose_nothing_that_was_written_to_it() {
+fn two_retries_of_a_failed_page_lose_no_write() {
     const PAGES: usize = 8192;
     let manager = Manager::builder()
         .ram(64 << 20)
@@ -165,7 +165,7 @@ impl Backing for Refusing {
 /// much of it as was touched, above the budget. Beside a file that fills a third of the budget with what it does not
 /// take, a region of four budgets keeps to the rest; and when the file takes something again, all of it goes there.
 #[test]
-fn a_file_that_takes_nothing_leaves_the_region_beside_it_alone() {
+fn an_unwritable_file_does_not_block_reclaim_of_another_region() {
     const BUDGET: usize = 24 << 20;
     for delivery in [Delivery::InThread, Delivery::Handler] {
         let manager = Manager::builder()
@@ -269,7 +269,7 @@ impl Backing for Unsure {
 /// The device failed under a sync that had a page to report, and the next sync said that all was well: the kernel tells
 /// an error of the device once, and what had left memory before it may be lost.
 #[test]
-fn an_error_of_the_device_is_told_once_whatever_else_a_sync_has_to_tell() {
+fn a_device_error_is_reported_once_even_beside_other_sync_errors() {
     const PAGES: u64 = 16;
     let manager = Manager::builder()
         .ram(16 << 20)
@@ -327,7 +327,7 @@ impl Backing for Late {
 /// refused because the page was lost, and the sync said so, though nothing of the file had changed. The simulator has
 /// these moments (`a folio that a sync came to was lost` in `sim/src/file.rs`).
 #[test]
-fn a_sync_beside_a_read_that_fails_has_nothing_to_say() {
+fn a_sync_during_a_failing_read_succeeds() {
     let manager = Manager::builder()
         .ram(16 << 20)
         .store(StoreKind::compressed_ram())

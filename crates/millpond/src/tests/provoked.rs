@@ -113,23 +113,35 @@ fn last_words(kind: Kind, test: &str) -> String {
 }
 
 #[test]
-fn on_the_thread_that_frees() {
-    ends_the_process(Kind::Freer, "on_the_thread_that_frees");
+fn a_panic_on_the_freeing_thread_ends_the_process() {
+    ends_the_process(
+        Kind::Freer,
+        "a_panic_on_the_freeing_thread_ends_the_process",
+    );
 }
 
 #[test]
-fn on_the_thread_that_prefetches() {
-    ends_the_process(Kind::Prefetcher, "on_the_thread_that_prefetches");
+fn a_panic_on_the_prefetching_thread_ends_the_process() {
+    ends_the_process(
+        Kind::Prefetcher,
+        "a_panic_on_the_prefetching_thread_ends_the_process",
+    );
 }
 
 #[test]
-fn on_the_thread_that_calls_shrinkers() {
-    ends_the_process(Kind::Shrinker, "on_the_thread_that_calls_shrinkers");
+fn a_panic_on_the_shrinker_thread_ends_the_process() {
+    ends_the_process(
+        Kind::Shrinker,
+        "a_panic_on_the_shrinker_thread_ends_the_process",
+    );
 }
 
 #[test]
-fn on_the_thread_that_watches() {
-    ends_the_process(Kind::Watchdog, "on_the_thread_that_watches");
+fn a_panic_on_the_watchdog_thread_ends_the_process() {
+    ends_the_process(
+        Kind::Watchdog,
+        "a_panic_on_the_watchdog_thread_ends_the_process",
+    );
 }
 
 /// The core's last events, its answers and its commands stand before the line that says what is wrong.
@@ -154,14 +166,14 @@ fn tells_what_came_before(kind: Kind, test: &str, wrong: &str) {
 
 #[cfg(debug_assertions)]
 #[test]
-fn a_core_that_panics_tells_what_came_before() {
-    let test = "a_core_that_panics_tells_what_came_before";
+fn a_panic_of_the_core_prints_the_preceding_events() {
+    let test = "a_panic_of_the_core_prints_the_preceding_events";
     tells_what_came_before(Kind::Core, test, "was freed, but not asked to be");
 }
 
 #[cfg(debug_assertions)]
 #[test]
-fn a_check_that_fails_tells_what_came_before() {
-    let test = "a_check_that_fails_tells_what_came_before";
+fn a_failed_check_prints_the_preceding_events() {
+    let test = "a_failed_check_prints_the_preceding_events";
     tells_what_came_before(Kind::Check, test, "2 pages are said to be 3");
 }

@@ -36,13 +36,13 @@ fn wait_for_a_load() {
 }
 
 #[test]
-fn a_fault_that_has_waited_for_ten_seconds_is_named_with_what_it_waits_for() {
+fn a_fault_that_waits_for_ten_seconds_is_reported_with_its_state() {
     const CHILD: &str = "MILLPOND_TEST_WAITS";
     if std::env::var_os(CHILD).is_some() {
         return wait_for_a_load();
     }
     let name = "tests::slow_load::\
-                a_fault_that_has_waited_for_ten_seconds_is_named_with_what_it_waits_for";
+                a_fault_that_waits_for_ten_seconds_is_reported_with_its_state";
     let run = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(CHILD, "1")

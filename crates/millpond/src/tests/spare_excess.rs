@@ -20,7 +20,7 @@ fn grow(usage: &mut StoreUsage) {
 }
 
 #[test]
-fn spare_frames_go_back_with_the_look_that_leaves_no_room_for_them() {
+fn spare_frames_above_a_lowered_limit_go_back_at_the_same_look() {
     let order = Order::new(4).unwrap();
     let mut builder = Manager::builder().ram(32 << 20).order(order);
     builder.test_store = Some(|| Observed::boxed(|| {}, grow));

@@ -27,7 +27,7 @@ fn stand_still(_: &mut StoreUsage) {
 }
 
 #[test]
-fn a_look_that_stood_still_does_not_raise_the_limit() {
+fn a_delayed_look_does_not_raise_the_limit() {
     const RAM: usize = 16 << 20;
     let mut builder = Manager::builder().ram(RAM as u64).order(Order::ZERO);
     builder.test_store = Some(|| Observed::boxed(|| {}, stand_still));

@@ -37,7 +37,7 @@ fn contents(file: &File) -> Vec<u8> {
 /// The program writes and does nothing else: its bytes are in the file after some seconds, and a sync has nothing to
 /// write then.
 #[test]
-fn what_was_written_reaches_the_file_without_a_sync() {
+fn written_bytes_reach_the_file_without_a_sync() {
     for delivery in [Delivery::InThread, Delivery::Handler] {
         let (manager, file) = (manager(delivery), file(8 * MIB));
         let mut region = map(&manager, &file);

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closed_page_map_is_told_of_with_its_cause() {
+    fn an_unreadable_page_map_is_reported_with_its_cause() {
         for (errno, is_dumpable, part) in [
             (Errno::ACCESS, false, "not dumpable"),
             (Errno::PERM, false, "PR_SET_DUMPABLE"),

@@ -224,7 +224,7 @@ mod tests {
     proptest! {
         /// Compares any sequence of openings, closings and moves with an array.
         #[test]
-        fn windows_end_where_an_array_says(
+        fn windows_agree_with_an_array(
             steps in proptest::collection::vec((0..PAGES, 1..2 * LEAF_PAGES, 0..5u8), 1..40),
             pages in proptest::collection::vec(0..PAGES, 20),
         ) {

@@ -290,7 +290,7 @@ mod tests {
     use rustix::thread::{CpuSet, sched_getaffinity};
 
     #[test]
-    fn the_processor_is_the_39th_field_and_the_class_the_next_whatever_the_name_is() {
+    fn processor_and_class_are_parsed_whatever_the_threads_name() {
         let mut line = String::from("17 (a b) c) S");
         for field in 4..=52 {
             line.push_str(&format!(" {field}"));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn to_ask_whether_a_handler_may_be_preferred_leaves_the_thread_as_it_was() {
+    fn asking_for_a_preferred_handler_keeps_the_threads_priority() {
         let nice = || getpriority_process(Some(gettid())).unwrap();
         let before = nice();
         let _ = may_be_preferred();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_away_is_looked_for_at_once_and_followed() {
+    fn a_faulter_is_located_at_once_and_followed() {
         let allowed = sched_getaffinity(None).unwrap();
         let is_allowed = |&cpu: &usize| allowed.is_set(cpu);
         let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(is_allowed).collect();
@@ -348,7 +348,7 @@ mod tests {
 
     /// If the kernel refuses real-time classes, no faulter has one either.
     #[test]
-    fn a_handler_is_of_a_higher_class_than_whom_it_serves() {
+    fn a_handler_gets_a_higher_class_than_the_thread_it_serves() {
         let this = || gettid().as_raw_nonzero().get() as u32;
         let faulter = std::thread::spawn(move || {
             let tid = this();
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_fault_in_turn_are_several_until_one_has_had_many_faults_alone() {
+    fn alternating_faulters_count_as_several_until_one_faults_alone() {
         let mut company = Company::default();
         (0..1000).for_each(|_| company.note(7));
         assert!(!company.several);

@@ -118,7 +118,7 @@ mod tests {
     proptest! {
         /// Compares everything with an array.
         #[test]
-        fn bits_are_those_of_an_array(
+        fn bits_agree_with_an_array(
             steps in proptest::collection::vec((0..LEN, 1..150usize, any::<bool>()), 1..20),
             looks in proptest::collection::vec((0..LEN, 0..LEN), 20),
         ) {

@@ -158,7 +158,7 @@ mod tests {
     proptest! {
         /// Compares everything with an array.
         #[test]
-        fn wishes_are_those_of_an_array(
+        fn wishes_agree_with_an_array(
             steps in proptest::collection::vec((0..LEN, 1..LEN, 0..4u8), 1..12),
             looks in proptest::collection::vec((0..LEN, 1..LEN), 8),
         ) {

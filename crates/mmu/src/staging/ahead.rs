@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_has_pages_ready_and_others_have_none() {
+    fn pages_are_prepared_only_for_a_stream() {
         let Some(staging) = staging() else { return };
         ask(&staging);
         ask(&staging);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_without_requests_gives_all_of_it_back() {
+    fn a_period_without_requests_gives_all_prepared_pages_back() {
         let Some(staging) = staging() else { return };
         for _ in 0..4 {
             ask(&staging);
@@ -179,7 +179,7 @@ mod tests {
     /// been slow, so no page could be made for the rest of the period. Each fault woke the background thread just to
     /// find that out, at half the cost of a snapshot's pages.
     #[test]
-    fn nothing_is_wanted_while_requests_are_refused() {
+    fn no_pages_are_prepared_while_requests_are_refused() {
         let Some(staging) = staging() else { return };
         (0..STREAM).for_each(|_| ask(&staging));
         assert!(staging.wants_ready());
@@ -193,7 +193,7 @@ mod tests {
 
     /// A ready page, which the kernel made and nobody has used, contains zeros, even after it was once given back.
     #[test]
-    fn what_is_ready_is_zeros() {
+    fn prepared_pages_hold_zeros() {
         let Some(staging) = staging() else { return };
         for round in 0..3 {
             for _ in 0..STREAM {

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_tell_as_much_about_huge_pages_as_writes() {
+    fn reads_and_writes_detect_huge_pages_alike() {
         let pagemap = pagemap::open().unwrap();
         let by_write = offer(Advice::LinuxPopulateWrite, pagemap.as_fd()).unwrap();
         if by_write == Offer::Nothing {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn each_caller_has_a_slot_of_its_own_and_none_waits() {
+    fn each_caller_gets_its_own_slot_without_waiting() {
         let Some(staging) = staging(Duration::MAX) else {
             return;
         };
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_followed_by_longer_rests_and_a_success_by_none() {
+    fn failures_lengthen_the_rest_and_a_success_ends_it() {
         let Some(staging) = staging(Duration::MAX) else {
             return;
         };

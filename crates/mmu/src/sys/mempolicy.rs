@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_read_as_the_kernel_writes_them() {
+    fn the_kernels_lists_of_nodes_are_parsed() {
         assert_eq!(parse_list("0\n"), Some(vec![0]));
         assert_eq!(parse_list("0-3\n"), Some(vec![0, 1, 2, 3]));
         assert_eq!(parse_list("0-1,4,6-7"), Some(vec![0, 1, 4, 6, 7]));

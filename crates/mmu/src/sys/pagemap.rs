@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_see_the_same_runs() {
+    fn reading_entries_and_scanning_find_the_same_runs() {
         let map = open().unwrap();
         let mut memory = vec![0u8; 40 * PAGE_SIZE];
         let base = (memory.as_ptr() as usize).next_multiple_of(PAGE_SIZE);

@@ -177,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn the_cheaper_method_is_found_and_the_other_one_tried() {
+    fn the_cheaper_method_is_chosen_and_the_other_still_tried() {
         let costs = Costs::new();
         let moves = settle(&costs, Order::ZERO, 10_000, 900);
         assert!((1..=30).contains(&moves), "{moves} moves");
     }
 
     #[test]
-    fn a_change_is_noticed() {
+    fn a_change_of_costs_switches_the_method() {
         let costs = Costs::new();
         settle(&costs, Order::ZERO, 10_000, 2_000);
         for _ in 0..5 {

@@ -240,7 +240,7 @@ mod tests {
 
     /// Guards against protections and locks that came along with a leaf because they were set after the checks.
     #[test]
-    fn what_a_block_has_inherited_is_undone() {
+    fn protections_and_locks_inherited_by_a_block_are_undone() {
         let Some(uffd) = one_leaf(Delivery::InThread) else {
             return;
         };

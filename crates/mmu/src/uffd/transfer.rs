@@ -147,7 +147,7 @@ mod tests {
     /// Guards against a thread that slept for ever at a page that was there: the kernel had moved the page, reported
     /// that it had moved nothing, because a bit of the entry had changed meanwhile, and woken nobody.
     #[test]
-    fn whoever_waits_for_a_page_that_was_moved_without_a_word_is_woken() {
+    fn a_waiter_is_woken_after_a_move_that_the_kernel_did_not_report() {
         const PAGES: usize = 16;
         const LEN: usize = PAGES * PAGE_SIZE;
         let Some(uffd) = one_leaf(Delivery::Handler) else {

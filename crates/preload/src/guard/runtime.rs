@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_found_behind_others() {
+    fn an_elf_note_is_found_after_others() {
         let mut notes = note(b"GNU\0", &[1; 20]);
         assert!(!has_name(&notes, b"Go\0\0"));
         notes.extend(note(b"Go\0\0", b"an id of odd len"));

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_ends_a_copy() {
+    fn a_copy_ends_at_unreadable_memory() {
         let at = raw::map_anonymous(2 * PIECE).unwrap();
         // SAFETY: this is our own mapping, which no one else uses.
         unsafe {

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_figures_are_in_the_structures_unit_and_never_more_than_there_is() {
+    fn figures_use_the_structures_unit_and_never_exceed_the_machine() {
         // SAFETY: the structure consists of numbers.
         let mut info: libc::sysinfo = unsafe { core::mem::zeroed() };
         (info.totalram, info.freeram, info.totalswap, info.mem_unit) = (10_000, 500, 7, 4096);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_systems_stays_one() {
+    fn an_error_of_the_system_stays_an_error() {
         assert_eq!(at_most(-1, 1 << 20), -1);
         assert_eq!(at_most(1000, 1 << 20), 256);
     }

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_nobodys_business() {
+    fn other_files_are_left_alone() {
         assert_eq!(File::named(b"memory.max"), Some(File::Limit));
         assert_eq!(File::named(b"memory.current"), Some(File::Usage));
         assert_eq!(File::named(b"memory.swap.max"), Some(File::Swap));

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_paths_are_looked_at() {
+    fn only_paths_that_may_tell_of_memory_are_examined() {
         // SAFETY: these are strings.
         let may = |path: &CStr| unsafe { may_say(path.as_ptr()) };
         assert!(may(c"/proc/meminfo") && may(c"/sys/fs/cgroup/memory.max"));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_made_file_says_its_text_and_cannot_be_written() {
+    fn a_made_file_has_its_text_and_is_read_only() {
         let file = read_only(b"12345\n").unwrap();
         let mut text = [0; 64];
         assert_eq!(words::read(&file, &mut text), Some(&b"12345\n"[..]));

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_stand_at_the_right() {
+    fn numbers_are_right_aligned() {
         let mut text = Text::<64>::new();
         text.add_number(0);
         text.add(b" ");
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out() {
+    fn text_that_does_not_fit_is_truncated() {
         let mut text = Text::<4>::new();
         text.add(b"abc");
         text.add(b"def");

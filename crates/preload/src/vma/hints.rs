@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_are_meant_when_what_came_instead_is_refused_time_and_again() {
+    fn hints_count_as_meant_after_repeated_refusals_of_substitutes() {
         let mut hints = Hints::default();
         (1..IN_A_ROW).for_each(|_| refuse(&mut hints, 8));
         assert!(!hints.are_meant());
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_one_or_does_without_does_not_mind() {
+    fn keeping_a_substitute_or_asking_without_a_hint_resets_the_count() {
         for other in [
             |hints: &mut Hints| hints.passed_over(7..9),
             |hints: &mut Hints| refuse(hints, 9),

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_counts_what_is_locked_and_what_is_not_any_more() {
+    fn the_kernel_accounts_for_locking_and_unlocking() {
         let before = counted();
         let mut account = LockAccount::default();
         // An ordinary user may lock this much.

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_cover_a_range_and_name_what_is_in() {
+    fn parts_cover_a_range_and_say_which_are_in_the_set() {
         let mut ranges = Ranges::default();
         ranges.add(30..40);
         ranges.add(10..20);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_leaves_the_rest() {
+    fn removing_a_range_leaves_the_rest() {
         let mut ranges = Ranges::default();
         ranges.add(10..20);
         ranges.add(30..40);

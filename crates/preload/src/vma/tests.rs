@@ -107,7 +107,7 @@ proptest! {
 }
 
 #[test]
-fn small_ones_pack_into_holes_and_large_ones_start_on_leaves() {
+fn small_mappings_fill_holes_and_large_ones_start_on_leaves() {
     let mut map = Map::new(at(0)..at(PAGES));
     map.insert(range(0, 10), kind(1));
     map.remove(range(4, 2));
@@ -126,7 +126,7 @@ fn outside_the_bounds_nothing_is_free() {
 }
 
 #[test]
-fn what_is_as_long_as_a_gigabyte_starts_on_one_and_lies_like_another() {
+fn gigabyte_mappings_are_aligned_and_can_match_an_offset() {
     let gigabyte = super::GIGABYTE;
     let mut map = Map::new(BASE..BASE + 4 * gigabyte);
     map.insert(BASE..BASE + 5 * LEAF, kind(1));

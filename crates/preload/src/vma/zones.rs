@@ -133,7 +133,7 @@ mod tests {
     const SPACE: Range = GIGABYTE..1793 * GIGABYTE;
 
     #[test]
-    fn who_names_no_address_gets_none_that_others_name() {
+    fn requests_without_a_hint_avoid_addresses_that_programs_name() {
         let mut zones = Zones::new(SPACE);
         assert_eq!(zones.find(PAGE, PAGE), Some(NAMED));
         assert_eq!(zones.find_like(PAGE, 5 * PAGE), Some(NAMED + 5 * PAGE));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_across_zones_is_free_if_all_parts_are() {
+    fn a_range_across_zones_is_free_if_all_its_parts_are() {
         let mut zones = Zones::new(SPACE);
         let across = END_OF_32BIT - PAGE..LOW + PAGE;
         assert!(zones.holds(&across) && zones.holds(&SPACE));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_space_of_the_kernels_choice_is_one_zone_and_a_short_one_keeps_a_quarter() {
+    fn a_kernel_placed_space_is_one_zone_and_a_short_one_keeps_a_quarter() {
         let high = 0x7000 * GIGABYTE..0x7100 * GIGABYTE;
         assert_eq!(Zones::new(high.clone()).find(PAGE, PAGE), Some(high.start));
         assert_eq!(Zones::new(high).find_32bit(PAGE, PAGE), None);

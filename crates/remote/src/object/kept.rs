@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_less_than_a_piece_is_fetched_with_it() {
+    fn a_read_within_a_piece_fetches_the_whole_piece() {
         let piece = PIECE as u64;
         let cases = [
             (0..4096, Some(0)),

@@ -17,7 +17,7 @@
 //! - *Nothing is left.* Everything that is no longer wanted is deleted; only an object that the service wrote after
 //!   reporting a failure may be left, because nobody knows about it.
 //!
-//! Permanent faults are errors of the corresponding kind ([`each_fault_that_stays_is_an_error`]). The simulator
+//! Permanent faults are errors of the corresponding kind ([`each_persistent_fault_is_an_error`]). The simulator
 //! itself is tested with a tier whose seals are incomplete: it must find wrong bytes there, and finds none in the
 //! same work with complete seals.
 //!
@@ -153,7 +153,7 @@ fn seeds(run: impl Fn(u64) + Sync) -> u64 {
 }
 
 #[test]
-fn with_every_fourth_request_failing_all_comes_back_and_nothing_is_left() {
+fn data_survives_a_quarter_of_requests_failing_and_nothing_is_left() {
     let all = Mutex::new((Tally::default(), BTreeMap::new()));
     let count = seeds(|seed| {
         let World { service, store } = World::open(seed, MIXED, Weakness::None, Plan::quarter(ALL));
@@ -218,7 +218,7 @@ fn far(store: &RemoteStore, held: &[Held]) -> Vec<Held> {
 
 /// Each fault that happens every time is an error of the corresponding kind, and the error ends when the fault does.
 #[test]
-fn each_fault_that_stays_is_an_error() {
+fn each_persistent_fault_is_an_error() {
     let timed_out = timed_out();
     let cases: [(&'static [Fault], LoadError, bool); 9] = [
         (&[Fault::Refused], timed_out, true),
@@ -272,7 +272,7 @@ fn a_service_that_refuses_the_credentials_is_an_error_at_once() {
 /// Writes that are not carried out, carried out silently, and carried out late: data stays in front until it is
 /// elsewhere.
 #[test]
-fn while_no_write_succeeds_nothing_is_lost() {
+fn nothing_is_lost_while_no_write_succeeds() {
     for kind in [
         &[Fault::Failed],
         &[Fault::Silent],

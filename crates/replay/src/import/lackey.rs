@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_stores_and_both_at_once() {
+    fn loads_stores_and_modifies_of_lackey_are_parsed() {
         let data = [(1, false), (2, false), (2, true), (0x1ff_efff, true)];
         assert_eq!(read(false), data);
         assert_eq!(read(true)[0], (0x400a, false));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_are_named() {
+    fn unknown_lackey_lines_are_named_in_the_error() {
         for line in [
             " L xyz,4",
             " L 10",

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_as_people_write_them() {
+    fn decimal_and_hexadecimal_numbers_are_parsed() {
         let text = b"1\n0x10\r\n\n# a remark\n 7 \n18446744073709551615";
         let numbers: Vec<_> = Plain::new(Input::new(&text[..]))
             .map(Result::unwrap)
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_named_with_its_line() {
+    fn an_invalid_number_is_named_with_its_line() {
         for (text, line, offset, shown) in [
             ("1\n2\nthree\n4\n", 3, 4, "three"),
             ("1\n+2\n", 2, 2, "+2"),

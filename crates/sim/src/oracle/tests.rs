@@ -27,7 +27,7 @@ fn a_lost_write_is_noticed() {
 }
 
 #[test]
-fn under_a_discard_old_and_zero_are_right_but_never_old_again() {
+fn old_bytes_may_not_return_after_zeros_during_a_discard() {
     let mut oracle = oracle();
     oracle.discard_begins(2, R);
     oracle.read(P, OLD).unwrap();
@@ -75,7 +75,7 @@ fn a_discard_of_several_ranges_ends_as_one() {
 }
 
 #[test]
-fn freed_pages_are_old_or_zero_but_never_old_again_and_nothing_else() {
+fn freed_pages_read_as_old_or_zero_and_never_as_old_after_zero() {
     let mut oracle = freed();
     oracle.read(P, OLD).unwrap();
     oracle.read(P, OLD).unwrap();
@@ -116,7 +116,7 @@ fn a_write_beside_a_lazy_free_is_before_or_after_it() {
 }
 
 #[test]
-fn what_survived_is_exactly_what_it_was() {
+fn a_volatile_range_that_survived_must_be_unchanged() {
     let mut oracle = oracle();
     oracle.volatile_begins(R);
     oracle.write(P, 1, 8);
@@ -128,7 +128,7 @@ fn what_survived_is_exactly_what_it_was() {
 }
 
 #[test]
-fn what_was_purged_is_zeros_once_that_was_said() {
+fn a_purged_range_must_be_zeros_once_that_was_reported() {
     let mut oracle = oracle();
     oracle.volatile_begins(R);
     oracle.discard_begins(3, R);
@@ -165,7 +165,7 @@ fn only_failed_loads_excuse_poison() {
 
 /// A fault found its page lost, a discard ended, and only then did the fault return: seed 7288298 of the race with PCT.
 #[test]
-fn poison_is_true_that_a_discard_ends_while_it_is_told() {
+fn poison_ended_by_a_discard_before_its_report_is_accepted() {
     let mut oracle = Oracle::new(PageCount(8));
     oracle.load_failed(R);
     oracle.poisoned(R).unwrap();

@@ -101,7 +101,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     /// Moves the limit up and down; objects in drained chunks are freed, occasionally all of them.
     #[test]
-    fn what_is_drained_goes_back_and_nothing_comes_there(work in prop::collection::vec(
+    fn drained_chunks_are_given_back_and_get_no_new_objects(work in prop::collection::vec(
         (1usize..=65536, any::<u8>(), any::<u16>(), 0u8..12), 1..1500))
     {
         let mut model = Model::new(32 << 20);
@@ -204,7 +204,7 @@ fn a_large_arena_takes_whole_chunks_and_counts_them() {
 
 /// Checks that objects of half-empty spans are gathered, and that the emptied spans serve any class.
 #[test]
-fn what_is_gathered_leaves_spans_empty() {
+fn gathering_half_empty_spans_empties_them() {
     let arena = Arena::new(8 << 20).unwrap();
     let mut objects = Vec::new();
     while let Ok(object) = arena.alloc(1000) {
@@ -280,7 +280,7 @@ fn free_pages_between_spans_serve_longer_ones() {
 
 /// RAM that the store does not use serves the program's frames: they have the rest of the budget.
 #[test]
-fn ram_of_free_pages_goes_back_without_being_asked_for() {
+fn ram_of_free_pages_is_given_back_unasked() {
     let mut model = Model::new(64 << 20);
     while model.arena.live_bytes() < 32 << 20 {
         assert!(model.alloc(4096, 1));

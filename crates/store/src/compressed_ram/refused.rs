@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_is_known_by_all_of_its_checksum() {
+    fn a_refused_block_is_recognized_by_its_whole_checksum() {
         let refused = Refused::new().unwrap();
         let sum = 0x1234_5678_9abc_def0_0fed_cba9_8765_4321_u128;
         assert_eq!(refused.len_of(sum), None);

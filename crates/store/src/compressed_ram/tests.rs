@@ -52,7 +52,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
 
 /// 40 % of a program's time went into compressing data that had been refused before.
 #[test]
-fn what_was_refused_is_compressed_again_when_there_is_room_for_it() {
+fn refused_data_is_compressed_again_when_there_is_room_for_it() {
     let most = Some(1 << 20);
     let store = CompressedRam::new(CompressedRamConfig { max_bytes: most }).unwrap();
     let page = |slot: u32| noise(16 << 10, slot.into());
@@ -79,7 +79,7 @@ fn what_was_refused_is_compressed_again_when_there_is_room_for_it() {
 
 /// If there is no other place, refused data stays in memory above the budget.
 #[test]
-fn what_does_not_fit_by_lz4_is_kept_by_zstd() {
+fn data_that_does_not_fit_with_lz4_is_kept_with_zstd() {
     let most = Some(1 << 20);
     let store = CompressedRam::new(CompressedRamConfig { max_bytes: most }).unwrap();
     let text = |slot: u32| {
@@ -106,7 +106,7 @@ fn what_does_not_fit_by_lz4_is_kept_by_zstd() {
 }
 
 #[test]
-fn a_store_without_another_place_has_what_the_budget_leaves() {
+fn a_store_without_another_place_uses_what_the_budget_leaves() {
     let store = CompressedRam::new(CompressedRamConfig::default()).unwrap();
     // Tables and buffers grow as slots come, and the budget is checked repeatedly.
     let save = |slot: u32, most| {
@@ -195,7 +195,7 @@ fn no_damage_gives_other_bytes() {
 }
 
 #[test]
-fn what_is_damaged_is_not_compressed_again() {
+fn damaged_data_is_not_compressed_again() {
     let text = words(1 << 16);
     let store = CompressedRam::new(CompressedRamConfig::default()).unwrap();
     for slot in [1, 2] {

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_awake_is_what_is_read_asleep() {
+    fn reads_awake_and_asleep_return_the_same_bytes() {
         let (awake, asleep) = (awake(), Awake::new());
         let file = file(&[[7; 4096], [8; 4096]].concat());
         for reader in [&awake, &asleep] {
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn two_at_once_and_a_refused_context_do_the_same() {
+    fn concurrent_reads_and_a_refused_context_return_the_same_bytes() {
         let (file, awake) = (file(&[3; 4096]), awake());
         let read = || {
             let mut page = [0; 4096];

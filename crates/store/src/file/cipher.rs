@@ -93,7 +93,7 @@ mod tests {
     /// Uses IEEE 1619-2007, annex B, vector 10: XTS-AES-256 of sector 0xff, whose first 32 bytes follow from its
     /// first two blocks alone.
     #[test]
-    fn it_is_what_the_standard_says() {
+    fn the_cipher_matches_the_standards_test_vector() {
         let mut keys = [0; 2 * KEY];
         keys[..KEY].copy_from_slice(&hex(
             "2718281828459045235360287471352662497757247093699959574966967627",
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn places_files_and_keys_make_a_difference() {
+    fn the_ciphertext_depends_on_place_file_and_key() {
         let (one, other) = (Cipher::random().unwrap(), Cipher::random().unwrap());
         let sealed = |cipher: &Cipher, file, first| {
             let mut blocks = vec![7; 2 * FILE_BLOCK];

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_beside_is_there_until_it_is_written() {
+    fn neighbouring_blocks_stay_cached_until_they_are_written() {
         let clusters = Clusters::new().unwrap();
         assert!(!read(&clusters, 9..10, 1));
         assert!(read(&clusters, 8..16, 1));
@@ -414,7 +414,7 @@ mod tests {
 
     /// Checks that a read overlapped by a write is not kept, whether it ended before the write or after.
     #[test]
-    fn what_was_read_during_a_write_is_not_handed_out() {
+    fn a_block_read_during_a_write_is_not_cached() {
         let clusters = Clusters::new().unwrap();
         let mut out = vec![0; FILE_BLOCK];
         let plan_for = |out: &mut [u8]| get(&clusters, 0, &(3..4), out).unwrap_err().unwrap();
@@ -445,7 +445,7 @@ mod tests {
     /// Checks that a block of sixteen is kept wherever it lies, along with the parts that the clusters at its ends
     /// already have.
     #[test]
-    fn what_is_read_for_a_part_is_there_for_the_next() {
+    fn blocks_read_for_one_part_are_cached_for_the_next() {
         let clusters = Clusters::new().unwrap();
         assert!(!Clusters::takes(&(5..21), false) && Clusters::takes(&(5..21), true));
         assert!(!Clusters::takes(&(5..22), true));

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_one_callers_until_it_is_given_back() {
+    fn an_index_belongs_to_one_caller_until_it_is_given_back() {
         let segments = Segments::new().unwrap();
         let taken: Vec<Index> = (0..300).map(|_| segments.take().unwrap()).collect();
         for (n, index) in taken.iter().enumerate() {

@@ -143,7 +143,7 @@ fn blocks_of(store: &FileStore, slot: u32) -> u64 {
 /// Checks that the blocks of a slot released while waiting are not reused before the batch is written: the batch would
 /// overwrite their new contents.
 #[test]
-fn a_batch_does_not_write_over_what_took_the_place_of_its_dead() {
+fn a_batch_does_not_overwrite_blocks_reused_after_a_release() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path());
     for round in 0..50 {
@@ -169,7 +169,7 @@ fn a_batch_does_not_write_over_what_took_the_place_of_its_dead() {
 /// Checks that a failing device loses no accepted slot: waiting slots are read from RAM, later saves are refused, and
 /// everything is written once the device works again.
 #[test]
-fn what_cannot_be_written_stays_readable_and_is_written_later() {
+fn slots_that_cannot_be_written_stay_readable_until_written_later() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path());
     save(&store, 0..10);
@@ -204,7 +204,7 @@ fn what_cannot_be_written_stays_readable_and_is_written_later() {
 }
 
 #[test]
-fn a_full_file_takes_what_it_has_room_for_by_single_blocks_too() {
+fn a_full_file_is_used_up_to_its_single_free_blocks() {
     let dir = tempfile::tempdir().unwrap();
     let config = FileStoreConfig {
         force_tmpfs: true,
@@ -237,7 +237,7 @@ fn a_full_file_takes_what_it_has_room_for_by_single_blocks_too() {
 /// Checks that a page of an incompressible block is read, checked and compared on its own; damage to a neighbour
 /// affects only the neighbour.
 #[test]
-fn a_page_of_what_lies_there_as_it_is_stands_for_itself() {
+fn a_page_of_an_uncompressed_block_is_read_and_checked_alone() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path());
     let data = noise(3_u64, 256 << 10);
@@ -368,12 +368,12 @@ fn checksums_of_pages_are_there_wherever_the_slot_lies() {
 /// Checks savers, loaders and releasers while the device comes and goes. A load may fail while the device is away, but
 /// never returns wrong bytes; all accepted slots are readable once it is back.
 #[test]
-fn a_device_that_comes_and_goes_under_load_loses_nothing() {
+fn an_intermittent_device_under_load_loses_nothing() {
     device_comes_and_goes(false);
 }
 
 #[test]
-fn a_device_that_comes_and_goes_behind_a_savers_back_loses_nothing() {
+fn an_intermittent_device_loses_no_background_write() {
     device_comes_and_goes(true);
 }
 

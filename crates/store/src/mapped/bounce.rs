@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_apart_and_free_again_when_they_are_dropped() {
+    fn parts_are_disjoint_and_free_again_when_dropped() {
         let bounce = Bounce::shared().unwrap();
         let same = Bounce::shared().unwrap();
         assert!(Arc::ptr_eq(&bounce, &same));

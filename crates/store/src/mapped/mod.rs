@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_counted_from_the_one_that_the_range_begins_in() {
+    fn pages_are_numbered_from_the_one_where_the_range_begins() {
         let file = file(&[[1; PAGE], [2; PAGE], [3; PAGE]].concat());
         let mapped = mapped(&file, PAGE as u64 + 100..3 * PAGE as u64);
         let mut out = [0; 2 * PAGE];
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_the_end_are_zeros_in_the_last_page_and_an_error_after_it() {
+    fn past_the_end_the_last_page_is_zeros_and_later_ones_are_errors() {
         let file = file(&[7; PAGE + 10]);
         let mapped = mapped(&file, 0..3 * PAGE as u64);
         let mut out = [9; 3 * PAGE];
@@ -434,7 +434,7 @@ mod tests {
     /// A run of changed pages extended beyond the end of a file that had been truncated. The run was one write, which
     /// was refused, so pages that the file still had were not written either, and the error named the first of them.
     #[test]
-    fn what_lies_behind_the_end_keeps_nothing_else_from_the_file() {
+    fn pages_beyond_the_end_do_not_keep_others_from_being_written() {
         let file = file(&[1; 6 * PAGE]);
         let data = DataFile::duplicate(file.as_fd(), Access::Write).unwrap();
         let mapped = MappedFile::shared(data, &(0..6 * PAGE as u64), 16).unwrap();
@@ -475,7 +475,7 @@ mod tests {
     /// Through the page cache or directly, if the file system supports that: reads see the same bytes, including new
     /// ones in the page cache, and the same ends.
     #[test]
-    fn reads_past_the_page_cache_see_what_is_in_it() {
+    fn direct_reads_see_what_is_in_the_page_cache() {
         let file = tempfile::tempfile_in("/var/tmp").unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, &[1; 3 * PAGE + 77], 0).unwrap();
         let mapped = mapped(&file, 0..3 * PAGE as u64 + 77);

@@ -243,7 +243,7 @@ mod tests {
     use std::fs::File;
 
     #[test]
-    fn what_is_no_file_to_read_is_refused_by_name() {
+    fn a_path_that_cannot_be_read_is_refused_by_name() {
         let said = |result: Result<DataFile, DataFileError>| result.err().unwrap().to_string();
         let missing = said(DataFile::open(Path::new("/nowhere/x.npy"), Access::Read));
         assert!(
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_is_fetched_in_two_ways() {
+    fn a_descriptor_is_available_by_fetching_and_by_reopening() {
         let mut file = tempfile::tempfile().unwrap();
         std::io::Write::write_all(&mut file, b"abc").unwrap();
         let file = DataFile::duplicate(file.as_fd(), Access::Read).unwrap();

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_all_lengths_bring_what_is_in_the_file() {
+    fn ring_reads_of_all_lengths_return_what_is_in_the_file() {
         let (file, bytes) = file();
         let data = opened(&file);
         with_ring(|| {
@@ -338,7 +338,7 @@ mod tests {
     /// An end of the file or an error in any piece: the synchronous reads decide the result, and the ring remains
     /// usable.
     #[test]
-    fn what_a_ring_cannot_read_whole_is_read_by_the_reads_that_wait() {
+    fn incomplete_reads_of_a_ring_fall_back_to_synchronous_reads() {
         let (file, bytes) = file();
         let data = opened(&file);
         with_ring(|| {

@@ -112,7 +112,7 @@ mod tests {
     /// Without direct I/O the same bytes are read and written, and stay in the page cache only if the system cannot
     /// drop them.
     #[test]
-    fn what_was_read_or_written_is_not_kept_twice() {
+    fn reads_and_writes_leave_no_second_copy_in_the_page_cache() {
         let file = file();
         let data = DataFile::duplicate(file.as_fd(), Access::Write).unwrap();
         data.refuse_direct();

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn this_program_needs_some_glibc_and_a_text_is_no_program() {
+    fn needed_glibc_of_a_program_is_found_and_a_text_is_refused() {
         let needs = needed_by(&std::env::current_exe().unwrap()).unwrap();
         assert!(needs >= Version(2, 2) && needs < Version(3, 0), "{needs}");
         assert!(matches!(

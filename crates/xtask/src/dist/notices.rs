@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_the_programs_is_named_with_its_licence_and_what_only_tests_use_is_not() {
+    fn notices_name_linked_crates_but_not_those_that_only_tests_use() {
         let text = text().unwrap();
         assert!(text.contains("\nlibc ") && text.contains("\ntikv-jemalloc-sys "));
         assert!(text.contains("Permission is hereby granted"));

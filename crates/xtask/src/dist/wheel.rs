@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_with_none_or_two_is_refused() {
+    fn a_directory_without_exactly_one_wheel_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str| fs::write(directory.path().join(name), "").unwrap();
         file("a.txt");

@@ -256,7 +256,7 @@ mod tests {
 
     /// Only root can create a file of another user, so the test needs root.
     #[test]
-    fn nothing_is_made_in_another_users_home_and_nothing_of_another_user_is_loaded() {
+    fn cache_of_another_user_is_neither_created_nor_loaded() {
         if user() != 0 {
             println!("skipped: only root can give a directory to another user");
             return;
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_cannot_be_written_or_named_says_so() {
+    fn unwritable_or_unnameable_cache_is_an_error() {
         let root = TempDir::new().unwrap();
         let file = root.path().join("file");
         fs::write(&file, "").unwrap();

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_is_not_resident_and_can_be_read_again() {
+    fn constant_is_not_resident_after_reading_and_can_be_reread() {
         // SAFETY: it is a static that cannot change.
         let constant = unsafe { Constant::new(&LONG) };
         let at = LONG.as_ptr() as usize;

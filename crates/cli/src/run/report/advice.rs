@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_no_step_of_the_curve_helps_is_said_to_be_so() {
+    fn advice_says_when_no_step_of_the_curve_helps() {
         let line = next(&thrashing([800, 800, 800, 700, 600]));
         let wanted = "--ram 160M would have saved 25 % of the 8,000 major faults, and the curve goes no further";
         assert_eq!(line, wanted);
@@ -226,14 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_little_needs_no_change() {
+    fn a_budget_that_costs_little_needs_no_change() {
         let values = [(Field::MajorFaults, 90), (Field::LoadTime, SECOND / 100)];
         assert_eq!(next(&values), "nothing: the budget cost 10.0 ms of 2.50 s");
         assert_eq!(next(&[]), "nothing: all memory fit into the budget");
     }
 
     #[test]
-    fn a_budget_that_is_much_too_large_is_said_to_be_so() {
+    fn a_much_too_large_budget_is_reported() {
         let mut large = report("auto", "2", 0, &slots(&[&[]]));
         large.budget_bytes = 1 << 30;
         let line = super::next(&large);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_asked_for_than_there_is() {
+    fn advice_never_exceeds_available_memory() {
         let mut small = report(
             "auto",
             "2",

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_a_point_and_one_without_a_process_have_pages() {
+    fn runs_without_points_or_without_processes_have_pages() {
         let page = page_of(&slots(&[&[]]), 0);
         assert!(page.contains("too short"));
         let page = page_of(&[], 0);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_is_said() {
+    fn page_reports_what_went_wrong() {
         let values = [
             (Field::StoreFailed, 3),
             (Field::PeakRss, 70 << 20),

@@ -171,7 +171,7 @@ fn a_process_is_shown_in_full() {
 
 /// Pages of files used to be counted but not drawn: a process that only reads files seemed to do nothing.
 #[test]
-fn files_are_drawn_of_a_process_that_has_any() {
+fn file_figures_are_drawn_only_for_a_process_with_files() {
     let mut app = app();
     for second in 20..30 {
         let values = [
@@ -212,7 +212,7 @@ fn files_are_drawn_of_a_process_that_has_any() {
 }
 
 #[test]
-fn what_is_not_known_is_not_drawn() {
+fn unknown_values_are_not_drawn() {
     let mut app = app();
     let new = slot(7, "new", SECOND, &[(Field::Budget, 16 * MIB)]);
     app.look(SECOND, vec![library(vec![new])], 0);
@@ -235,7 +235,7 @@ fn what_is_not_known_is_not_drawn() {
 }
 
 #[test]
-fn who_sees_nobody_is_told_how_to_change_that() {
+fn empty_list_explains_how_to_see_processes() {
     let mut app = app();
     app.look(SECOND, Vec::new(), 2);
     let text = drawn(&app, 80, 12).join("\n");
@@ -263,7 +263,7 @@ fn who_sees_nobody_is_told_how_to_change_that() {
 }
 
 #[test]
-fn who_has_ended_is_grey_and_the_keys_are_told() {
+fn ended_processes_are_grey_and_the_keys_are_shown() {
     let mut app = watched();
     app.look(161 * SECOND, Vec::new(), 0);
     let mut terminal = Terminal::new(TestBackend::new(80, 8)).unwrap();

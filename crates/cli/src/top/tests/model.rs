@@ -25,7 +25,7 @@ fn faults(pid: u32, at: u64, count: u64) -> SlotReading {
 }
 
 #[test]
-fn rates_are_between_two_writings_and_unknown_before() {
+fn rates_are_unknown_before_the_second_update() {
     let mut model = Model::default();
     model.update(
         10 * SECOND,
@@ -57,7 +57,7 @@ fn rates_are_between_two_writings_and_unknown_before() {
 }
 
 #[test]
-fn who_is_stopped_counts_nothing_that_is_known() {
+fn rates_of_a_silent_process_are_unknown() {
     let mut model = Model::default();
     let written = 11 * SECOND;
     for (now, at) in [
@@ -103,7 +103,7 @@ fn a_history_is_two_minutes_long() {
 }
 
 #[test]
-fn who_has_ended_is_there_once_more() {
+fn an_ended_process_is_shown_once_more() {
     let mut model = Model::default();
     let now = 10 * SECOND;
     let both = || vec![faults(7, now, 1), faults(8, now, 1)];
@@ -136,7 +136,7 @@ fn who_has_ended_is_there_once_more() {
 }
 
 #[test]
-fn who_had_ended_before_the_first_look_was_never_there() {
+fn process_that_ended_before_the_first_look_is_not_shown() {
     let mut look = run(1, "sh", vec![faults(7, SECOND, 1)]);
     look.slots[0].1 = false;
     let mut model = Model::default();
@@ -146,7 +146,7 @@ fn who_had_ended_before_the_first_look_was_never_there() {
 }
 
 #[test]
-fn a_program_without_managers_is_no_run() {
+fn a_program_without_managers_is_not_shown_as_a_run() {
     let mut model = Model::default();
     model.update(SECOND, vec![library(vec![faults(7, SECOND, 1)])]);
     let empty = run(7, "library", Vec::new());
@@ -157,7 +157,7 @@ fn a_program_without_managers_is_no_run() {
 }
 
 #[test]
-fn what_is_not_known_is_a_dash() {
+fn unknown_values_are_shown_as_a_dash() {
     let mut model = Model::default();
     model.update(SECOND, vec![library(vec![slot(7, "new", SECOND, &[])])]);
     let rows = rows(&model);

@@ -59,7 +59,7 @@ fn runs_stay_together_and_are_sorted_by_their_first() {
 }
 
 #[test]
-fn what_is_not_known_comes_last_either_way() {
+fn unknown_values_sort_last_in_either_direction() {
     let mut app = app();
     let looks = vec![
         library(vec![slot(5, "new", 10 * SECOND, &[])]),
@@ -136,7 +136,7 @@ fn a_process_is_opened_and_closed_and_closes_when_it_is_gone() {
 }
 
 #[test]
-fn one_process_that_was_asked_for_is_open_at_once() {
+fn a_single_requested_process_is_opened_at_once() {
     for (pid, shown, open) in [
         (12, vec![-1, 12], true),
         (1, vec![-1, 12, 11], false),
@@ -153,7 +153,7 @@ fn one_process_that_was_asked_for_is_open_at_once() {
 }
 
 #[test]
-fn columns_that_fit_are_the_most_important_ones() {
+fn the_most_important_columns_are_kept_when_space_is_short() {
     let names = |width| -> Vec<&str> {
         let columns = fitting(width).into_iter();
         columns.map(|(column, _)| column.heading()).collect()

@@ -150,7 +150,7 @@ mod tests {
 
     /// Isolated pages have a row each, and a row that became empty is reused.
     #[test]
-    fn a_table_costs_what_is_in_it() {
+    fn memory_of_a_table_follows_its_contents() {
         let mut rows = Rows::new(PageCount(8 * LEAF_PAGES));
         let leaf = LEAF_PAGES as usize;
         for table in 0..8 {

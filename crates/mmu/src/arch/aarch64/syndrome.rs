@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_syndrome_tells_reads_writes_and_fetches_apart() {
+    fn the_syndrome_distinguishes_reads_writes_and_fetches() {
         assert_eq!(access(0x9200_0007), Access::Read);
         assert_eq!(access(0x9200_0047), Access::Write);
         assert_eq!(access(0x9200_0147), Access::Read);

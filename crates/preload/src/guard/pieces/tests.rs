@@ -30,7 +30,7 @@ fn made(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
 }
 
 #[test]
-fn a_short_call_is_made_at_once() {
+fn a_short_call_is_not_split() {
     assert!(of(libc::SYS_read, &[0, 4096, 4096, 0, 0, 0]).is_none());
     let vector = [Entry {
         base: 4096,
@@ -42,7 +42,7 @@ fn a_short_call_is_made_at_once() {
 
 /// Leaves lengths and vectors that the kernel refuses to the kernel.
 #[test]
-fn what_the_kernel_refuses_is_made_at_once() {
+fn a_call_that_the_kernel_refuses_is_not_split() {
     assert!(of(libc::SYS_read, &[0, 4096, usize::MAX, 0, 0, 0]).is_none());
     let vector = [Entry {
         base: 4096,
@@ -97,7 +97,7 @@ fn a_vector_is_cut_where_a_piece_ends() {
 
 /// A message is one call, however long it is.
 #[test]
-fn what_is_written_to_a_socket_with_borders_is_one_call() {
+fn a_write_to_a_message_socket_is_one_call() {
     let mut ends = [0; 2];
     for (kind, splits) in [
         (libc::SOCK_DGRAM, false),

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_for_one_signal_is_had_once_until_it_is_set_again() {
+    fn a_one_shot_handler_is_taken_once_until_it_is_set_again() {
         static RECORD: Record = Record::new();
         let once = Action {
             handler: 4096,

@@ -47,7 +47,7 @@ fn allocated(path: &Path) -> u64 {
 /// A once large file takes little more than twice its contents plus the spare blocks, and its contents are right,
 /// before and after the holes are filled again.
 #[test]
-fn room_that_was_not_needed_for_a_while_goes_back() {
+fn room_that_is_unneeded_for_a_while_is_given_back() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store");
     let store = store(&path);
@@ -102,7 +102,7 @@ fn room_that_was_not_needed_for_a_while_goes_back() {
 /// Threads save into blocks that are about to leave the device, or have left it. A map that handed out such blocks
 /// before they have left would lose the bytes written there: without the marking of leaving blocks, this test fails.
 #[test]
-fn what_is_written_while_blocks_leave_stays() {
+fn writes_made_while_blocks_leave_the_file_are_kept() {
     let seconds = std::env::var("MILLPOND_STRESS_SECS");
     let seconds = seconds
         .ok()

@@ -69,7 +69,7 @@ fn save_until_under_way(store: &FileStore, first: u32) -> u32 {
 }
 
 #[test]
-fn what_is_under_way_is_read_released_and_replaced() {
+fn writes_in_flight_can_be_read_released_and_replaced() {
     let dir = on_disk();
     let store = store(dir.path());
     store.write_behind();
@@ -100,7 +100,7 @@ fn what_is_under_way_is_read_released_and_replaced() {
 /// Makes the kernel write to a descriptor that is not open for writing. In the meantime, accepted slots are readable
 /// and later ones are refused; everything is written once the device works again.
 #[test]
-fn a_write_that_fails_behind_the_savers_back_loses_nothing() {
+fn a_failed_background_write_loses_nothing() {
     let dir = on_disk();
     let store = store(dir.path());
     store.write_behind();
@@ -141,7 +141,7 @@ fn a_write_that_fails_behind_the_savers_back_loses_nothing() {
 
 /// The end of the store waits for writes in flight: afterwards the file is empty, and stays empty.
 #[test]
-fn a_store_that_ends_meanwhile_leaves_an_empty_file() {
+fn a_store_that_ends_during_writes_leaves_an_empty_file() {
     let dir = on_disk();
     let path = dir.path().join("file");
     let config = FileStoreConfig::at(Location::File(path.clone()));
@@ -170,7 +170,7 @@ fn a_store_that_ends_meanwhile_leaves_an_empty_file() {
 
 /// The thread that submits the writes ends, or sleeps: nobody waits for it.
 #[test]
-fn others_do_not_need_the_thread_that_writes_behind() {
+fn other_threads_do_not_depend_on_the_thread_that_writes_behind() {
     let dir = on_disk();
     let store = store(dir.path());
     for round in 0..10 {
@@ -206,7 +206,7 @@ fn others_do_not_need_the_thread_that_writes_behind() {
 /// The kernel's threads for a ring are named after the thread that made it. Five of them were seen under `run`, one for
 /// each write that extended the file.
 #[test]
-fn the_kernel_has_few_threads_for_a_ring() {
+fn a_ring_has_few_kernel_threads() {
     let dir = on_disk();
     let store = store(dir.path());
     store.write_behind();
@@ -288,7 +288,7 @@ fn works_without_ring(store: &FileStore) {
 }
 
 #[test]
-fn a_sandbox_that_refuses_rings_or_kills_for_them_is_no_matter() {
+fn a_sandbox_that_refuses_rings_or_kills_for_them_is_tolerated() {
     for errno in [Errno::PERM, Errno::NOSYS, Errno::ACCESS] {
         std::thread::spawn(move || {
             filter(libc::SECCOMP_RET_ERRNO | errno.raw_os_error() as u32);

@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_are_written_in_what_people_read() {
+    fn axis_labels_use_readable_units() {
         let times = [0.0, 0.25, 61.0, 150.0, 7265.0].map(clock);
         assert_eq!(times, ["0 s", "0.25 s", "61 s", "2:30 min", "2:01 h"]);
         let counts = [0.5, 1500.0, 25_000.0, 12_500_000.0].map(short);

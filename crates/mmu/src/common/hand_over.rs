@@ -8,12 +8,13 @@ use crate::error::MmuError;
 use crate::report;
 use crate::sys::remap;
 
-/// The maximum number of mappings that are moved one by one. An area gets one more each time it is moved and then
-/// grows in place; a copy makes it one mapping again.
+/// The most mappings of a range that moves while threads may touch it. An area gets one more each time that it is moved
+/// and then grows where it is; a copy makes it one mapping again.
 const MAX_MAPPINGS: usize = 64;
 
 impl Common {
-    /// Moves the tables of mappings of these lengths, up to the first 0.
+    /// Moves the tables of a range, one mapping after the other. Only Linux 6.17 and later move several by one call, and
+    /// none where userfaultfd is registered.
     ///
     /// # Safety
     /// Both ranges are inside the arena, and the conditions of
@@ -21,62 +22,74 @@ impl Common {
     ///
     /// # Errors
     /// The kernel's error. Then all pages are where they were.
-    pub(crate) unsafe fn move_mappings(
+    pub(crate) unsafe fn move_range(
         &self,
         src: usize,
         dst: usize,
-        mappings: &[usize],
+        len: usize,
     ) -> Result<(), Errno> {
-        let mut done = 0;
-        for &piece in mappings.iter().take_while(|&&piece| piece > 0) {
-            // SAFETY: the caller guarantees it.
-            if let Err(errno) = unsafe { remap::move_tables(src + done, dst + done, piece) } {
-                self.hand_back(src, dst, mappings, done);
-                return Err(errno);
+        // SAFETY: the caller guarantees it.
+        let Err((moved, errno)) = (unsafe { self.move_each(src, dst, len) }) else {
+            return Ok(());
+        };
+        // The kernel unmaps the destination before it finds out that it cannot move.
+        let back = self.arena.restore(dst + moved, len - moved).and_then(|()| {
+            if moved == 0 {
+                return Ok(());
             }
-            done += piece;
+            // SAFETY: these pages were moved the other way a moment ago.
+            let back = unsafe { self.move_each(dst, src, moved) };
+            back.map_err(|(_, errno)| errno)?;
+            self.arena.restore(dst, moved)
+        });
+        back.unwrap_or_else(|errno| halfway(errno));
+        Err(errno)
+    }
+
+    /// The error is how many bytes were moved, and why not more.
+    ///
+    /// # Safety
+    /// As [`move_range`](Self::move_range).
+    unsafe fn move_each(&self, src: usize, dst: usize, len: usize) -> Result<(), (usize, Errno)> {
+        let mut moved = 0;
+        while moved < len {
+            let piece = self.one_mapping(src + moved, len - moved);
+            // SAFETY: the caller guarantees it.
+            unsafe { remap::move_tables(src + moved, dst + moved, piece) }
+                .map_err(|errno| (moved, errno))?;
+            moved += piece;
         }
         Ok(())
     }
 
-    /// Returns the lengths of the mappings that make up a part of the arena, up to the first 0. Returns `None` if
-    /// there are too many.
-    pub(crate) fn mappings(&self, start: usize, len: usize) -> Option<[usize; MAX_MAPPINGS]> {
-        let mut lengths = [0; MAX_MAPPINGS];
-        let mut seats = lengths.iter_mut();
-        let arena_end = self.arena.base() + self.arena.len();
+    /// Whether a part of the arena consists of too many mappings to be moved while threads may touch it.
+    pub(crate) fn has_many_mappings(&self, start: usize, len: usize) -> bool {
         let mut at = start;
-        while at < start + len {
-            // None of our memory follows the arena's last page, so that page is examined by itself.
-            let left =
-                (start + len - at).min(arena_end - PAGE_SIZE - at.min(arena_end - PAGE_SIZE));
-            let piece = if left == 0 {
-                PAGE_SIZE
-            } else {
-                remap::one_mapping(at, left)
-            };
-            *seats.next()? = piece;
-            at += piece;
+        for _ in 0..MAX_MAPPINGS {
+            at += self.one_mapping(at, start + len - at);
+            if at == start + len {
+                return false;
+            }
         }
-        Some(lengths)
+        true
     }
 
-    /// Moves the first `done` bytes back.
-    pub(crate) fn hand_back(&self, src: usize, dst: usize, mappings: &[usize], done: usize) {
-        let mut at = 0;
-        for piece in mappings.iter().take_while(|&&piece| piece > 0) {
-            if at == done {
-                return;
-            }
-            // SAFETY: these pages were moved the other way a moment ago.
-            if let Err(errno) = unsafe { remap::move_tables(dst + at, src + at, *piece) } {
-                report::stop(format_args!(
-                    "memory was moved by half and cannot be moved back ({errno}): stopped, to lose nothing silently"
-                ));
-            }
-            at += piece;
+    /// The number of bytes from `at` on, of `len`, that are in one mapping of the kernel's; at least a page.
+    fn one_mapping(&self, at: usize, len: usize) -> usize {
+        // No memory of ours is behind the arena's last page, so that page is looked at by itself.
+        let last = self.arena.base() + self.arena.len() - PAGE_SIZE;
+        match len.min(last.saturating_sub(at)) {
+            0 => PAGE_SIZE,
+            len => remap::one_mapping(at, len),
         }
     }
+}
+
+/// Stops the process: a part of a range has been moved, and cannot be moved back.
+pub(crate) fn halfway(errno: Errno) -> ! {
+    report::stop(format_args!(
+        "memory was moved by half and cannot be moved back ({errno}): stopped, to lose nothing silently"
+    ))
 }
 
 /// Stops the process if a range could not be registered: unwatched addresses read as zeros, and that must not be

@@ -40,7 +40,7 @@ use zeros::Zeros;
 
 pub(crate) use blank::{is_blank, words_seen};
 pub(crate) use capture::Capture;
-pub(crate) use hand_over::watched;
+pub(crate) use hand_over::{halfway, watched};
 pub(crate) use install::{Install, refusal};
 
 /// The part of a memory that does not depend on what watches it.

@@ -56,12 +56,12 @@ impl ProtectedMemory {
     unsafe fn move_closed(&self, from: PageRange, to: PageRange) -> Result<(), MmuError> {
         let tables = || {
             let (src, dst) = (self.common.at(from.start), self.common.at(to.start));
-            let pieces = self.common.mappings(src, from.len.bytes() as usize);
-            // SAFETY: the caller guarantees it, and both ranges were closed before.
-            unsafe {
-                self.common
-                    .move_mappings(src, dst, &pieces.ok_or(Errno::TOOBIG)?)
+            let len = from.len.bytes() as usize;
+            if self.common.has_many_mappings(src, len) {
+                return Err(Errno::TOOBIG);
             }
+            // SAFETY: the caller guarantees it, and both ranges were closed before.
+            unsafe { self.common.move_range(src, dst, len) }
         };
         let moved = self.protection.hand_over(from, to, tables);
         moved.map_err(|errno| MmuError::HandOver { range: from, errno })

@@ -26,10 +26,10 @@ use rustix::io::Errno;
 
 use super::UffdMemory;
 use crate::arch;
-use crate::common::watched;
+use crate::common::{halfway, watched};
 use crate::error::MmuError;
 use crate::memory::Memory;
-use crate::sys::{ioctl, remap};
+use crate::sys::ioctl;
 
 impl UffdMemory {
     /// Implements [`RealMemory::hands_over_by_tables`](crate::RealMemory::hands_over_by_tables). If pages are taken
@@ -61,32 +61,48 @@ impl UffdMemory {
             self.parts.join(&self.common.arena, start, len);
         }
         ioctl::unregister(self.fd(), src, len).map_err(fail)?;
-        let (lead, trail) = (lead.bytes() as usize, trail.bytes() as usize);
+        let back = (lead.bytes() as usize, trail.bytes() as usize);
         // SAFETY: both ranges are inside the arena; the caller guarantees the rest.
-        let moved = unsafe { remap::move_tables(src, dst, len) }.and_then(|()| {
-            let mut back = 0;
-            for (at, part) in [(0, lead), (len - trail, trail)] {
-                if part == 0 {
-                    continue;
-                }
-                // SAFETY: the ranges and the guarantee are those of the previous move, which moved these pages the
-                // other way.
-                if let Err(errno) = unsafe { remap::move_tables(dst + at, src + at, part) } {
-                    // The pages that have already come back are in their place.
-                    self.common
-                        .hand_back(src + back, dst + back, &[len - back], len - back);
-                    return Err(errno);
-                }
-                back = lead;
-            }
-            Ok(())
-        });
+        let moved = unsafe { self.move_and_return(src, dst, len, back) };
         let registered = self.register_arena(src, len);
         if let Err(errno) = moved {
             registered?;
+            let whole = to.widened(lead, trail);
+            watched(self.renew(whole).and_then(|()| self.open(whole)));
             return Err(fail(errno));
         }
         watched(registered.and_then(|()| self.register_arena(dst, len)));
+        Ok(())
+    }
+
+    /// Moves the tables of a range of which `lead` bytes at the beginning and `trail` bytes at the end come back.
+    ///
+    /// # Safety
+    /// The conditions are those of [`Memory::hand_over`], for ranges inside the arena.
+    unsafe fn move_and_return(
+        &self,
+        src: usize,
+        dst: usize,
+        len: usize,
+        (lead, trail): (usize, usize),
+    ) -> Result<(), Errno> {
+        // SAFETY: the caller guarantees it.
+        unsafe { self.common.move_range(src, dst, len) }?;
+        let mut back = 0;
+        for (at, part) in [(0, lead), (len - trail, trail)] {
+            if part == 0 {
+                continue;
+            }
+            // SAFETY: the ranges and the guarantee are those of the move before, and these pages were moved the other
+            // way then.
+            if let Err(errno) = unsafe { self.common.move_range(dst + at, src + at, part) } {
+                // SAFETY: as above; the pages that have come back already are in their place.
+                unsafe { self.common.move_range(dst + back, src + back, len - back) }
+                    .unwrap_or_else(|errno| halfway(errno));
+                return Err(errno);
+            }
+            back = lead;
+        }
         Ok(())
     }
 
@@ -117,9 +133,11 @@ impl UffdMemory {
         assert_eq!(len, other, "{from} and {to} differ in length");
         assert!(self.features.remap, "nobody is told of moves");
         let fail = |errno| MmuError::HandOver { range: from, errno };
-        let mappings = self.common.mappings(src, len).ok_or(fail(Errno::TOOBIG))?;
+        if self.common.has_many_mappings(src, len) {
+            return Err(fail(Errno::TOOBIG));
+        }
         // SAFETY: both ranges are inside the arena; the caller guarantees the rest.
-        if let Err(errno) = unsafe { self.common.move_mappings(src, dst, &mappings) } {
+        if let Err(errno) = unsafe { self.common.move_range(src, dst, len) } {
             watched(self.renew(to));
             return Err(fail(errno));
         }

@@ -12,9 +12,9 @@
 //! neighbour, so memory whose leaves do not leave with their tables stays one mapping. A process may have 65,530
 //! mappings, so parts are counted ([`MOST`]).
 //!
-//! *A range that is handed over by its tables* (`hand_over.rs`) goes as one mapping, in one call. So its parts are
-//! joined first: the advice is withdrawn, and the kernel merges mappings that are alike. The caller guarantees that
-//! no thread splits parts off while pages are handed over.
+//! *A range that is handed over by tables* (`hand_over.rs`) goes by one call for each mapping. So it is joined before:
+//! the advice is taken back, and the kernel merges mappings that are alike. The caller guarantees that no thread
+//! parts anything off while pages are handed over.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -77,8 +77,8 @@ impl Parts {
     }
 }
 
-/// Gives advice for one part. Failure is ignored: a part that is not split off makes faults wait, and handing over a
-/// part that cannot be joined is an error, as for any range of several mappings.
+/// Gives advice for one part. Its failure is ignored: a part that cannot be told apart makes faults wait, and a part
+/// that cannot be joined is handed over by a call of its own.
 fn advise(arena: &Reservation, part: usize, advice: Advice) {
     let start = part * PART;
     if let Some(len) = arena.len().checked_sub(start).filter(|&len| len > 0) {

@@ -27,17 +27,17 @@ mod redis;
 mod server;
 mod work;
 
-use crate::bench::{self, Asked, Bench};
-use crate::comparison::Comparison;
+use crate::bench::{Asked, Bench, Parts};
 use crate::error::BenchError;
-use crate::rounds::{self, parse_pages};
+use crate::jobs::Job;
+use crate::rounds::parse_pages;
+use crate::side::sides;
 use clap::ValueEnum;
-use millpond_cli::size::{self, SizeError};
-use report::RemoteParts;
-use serde::Serialize;
+use millpond_cli::size::{self, Human, SizeError};
+use serde::{Deserialize, Serialize};
 use server::Server;
-use side::Side;
-pub use work::{Job, work};
+use work::Outcome;
+pub use work::{Task, work};
 
 /// `millpond bench remote`'s arguments.
 #[derive(clap::Args, Debug)]
@@ -144,7 +144,7 @@ fn measure(bench: &mut Bench, part: Part, sizes: Sizes, server: &Server) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comparison::{Comparison, Table};
+    use crate::comparison::Comparison;
     use work::Phase;
 
     #[test]

@@ -153,6 +153,12 @@ pub enum Event {
         /// as it would take memory from pages that can be used. It is [`PageRange::ALL`] if everything may be used.
         within: PageRange,
     },
+    /// The pages of `at`, a block of which nothing is known, are mapped already: they are a resident folio from now on.
+    /// See `ops/adopt.rs`.
+    Adopt {
+        /// The block: 2^n pages at a multiple of as many, and no more than the region's order allows.
+        at: PageRange,
+    },
     /// The command that was given for `folio` has been carried out, or has failed.
     Completed {
         /// The folio that the command named.

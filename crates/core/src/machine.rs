@@ -207,6 +207,7 @@ impl Core {
                 max_order,
                 within,
             } => self.fault(page, max_order, within, out),
+            Event::Adopt { at } => self.adopt(at, out),
             Event::Completed { folio, outcome } => self.complete(folio, outcome, out),
             Event::LeafTakenOut { at, taken } => self.leaf_taken_out(at, taken, out),
             Event::TakeLeaves { on } => {

@@ -7,6 +7,7 @@
 //! Nothing in this crate may allocate, touch managed memory, or wait for anything except the core lock, a command in
 //! flight on another thread, and the store: a fault may come from anywhere, including the program's allocator.
 
+mod adopt;
 mod ahead;
 mod carry_out;
 mod closed_gate;

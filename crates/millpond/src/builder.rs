@@ -47,6 +47,7 @@ pub struct ManagerBuilder {
     tables_on_credit: bool,
     address_space: Option<u64>,
     bases: &'static [usize],
+    reserved: Option<usize>,
     order: OrderPolicy,
     on_store_full: OnStoreFull,
     encrypt: bool,
@@ -75,6 +76,7 @@ impl Default for ManagerBuilder {
             tables_on_credit: false,
             address_space: None,
             bases: &[],
+            reserved: None,
             order: OrderPolicy::Adaptive { max: Order::MAX },
             on_store_full: OnStoreFull::Exceed,
             encrypt: false,
@@ -139,6 +141,12 @@ impl ManagerBuilder {
     /// Addresses at which the address space should begin, in order of preference.
     pub(crate) fn bases(mut self, bases: &'static [usize]) -> Self {
         self.bases = bases;
+        self
+    }
+
+    /// The first address of an arena that the process has already (`DormantMemory`).
+    pub(crate) fn reserved(mut self, at: Option<usize>) -> Self {
+        self.reserved = at;
         self
     }
 
@@ -336,6 +344,7 @@ impl ManagerBuilder {
         let mmu = RealMemory::new(MemoryConfig {
             arena,
             bases: self.bases,
+            reserved: self.reserved,
             pool: config.pool.on_nodes(config.nodes),
             delivery: self.delivery,
             take_out: self.take_out,

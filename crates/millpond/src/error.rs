@@ -67,6 +67,9 @@ pub enum BuildError {
     /// The store could not be opened.
     #[error("cannot open the store: {0}")]
     Store(#[from] StoreError),
+    /// Memory that is in use could not be taken into management.
+    #[error("memory that is in use cannot be managed ({0:?})")]
+    Adopt(millpond_core::Refusal),
     /// A thread could not be started.
     #[error("cannot start the reclaim thread: {0}")]
     Thread(std::io::Error),

@@ -7,6 +7,9 @@
 //! closed, and free for reuse, at once. Memory that has to be copied while threads may touch it is moved there first
 //! ([`Space::lend_aside`]).
 
+mod engage;
+
+use crate::builder::ManagerBuilder;
 use crate::error::BuildError;
 use crate::manager::{Manager, Pond};
 use crate::store_kind::StoreKind;
@@ -24,10 +27,13 @@ use millpond_driver::state::queue::FreedBy;
 pub use millpond_driver::state::record::Recording;
 use millpond_driver::stats::Stats;
 use millpond_driver::{Driver, fork};
-use millpond_mmu::{Delivery, Mask, Memory, MmuError};
+use millpond_mmu::{Delivery, DormantMemory, Mask, Memory, MmuError};
 use rustix::io::Errno;
 use std::cell::UnsafeCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use engage::Dormant;
+pub use engage::Opened;
 
 /// Bytes under one leaf.
 const LEAF: usize = LEAF_PAGES as usize * PAGE_SIZE;
@@ -129,6 +135,43 @@ pub struct SpaceOptions {
     pub tables_on_credit: bool,
 }
 
+/// The lengths of a space's addresses, in bytes.
+#[derive(Clone, Copy)]
+struct Lengths {
+    space: u64,
+    aside: u64,
+}
+
+impl Lengths {
+    fn of(address_space: u64) -> Self {
+        let leaf = LEAF as u64;
+        let quarter = (address_space / ROOM_ASIDE).next_multiple_of(leaf);
+        Self {
+            space: address_space.next_multiple_of(leaf),
+            aside: quarter.min(ROOM_ASIDE_MOST),
+        }
+    }
+}
+
+impl SpaceOptions {
+    fn builder(&self, lengths: Lengths) -> ManagerBuilder {
+        Manager::builder()
+            .ram(self.ram)
+            .store(self.store.clone())
+            .on_store_full(self.on_store_full)
+            .encrypt(self.encrypt)
+            .delivery(self.delivery)
+            .order(self.order)
+            .address_space(lengths.space + lengths.aside)
+            .bases(self.bases)
+            .cover_process()
+            .on_tick(self.on_tick)
+            .recording(self.recording)
+            .mask(self.mask)
+            .tables_on_credit(self.tables_on_credit)
+    }
+}
+
 /// The address space of a process. It lasts until the process ends.
 ///
 /// ```
@@ -160,12 +203,28 @@ pub struct SpaceOptions {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Space {
-    pond: Pond,
-    /// The space's pages in the arena, counted from the first.
-    pages: PageCount,
-    order: OrderPolicy,
+    base: usize,
+    /// The length of the space itself, in bytes.
+    len: usize,
+    /// The end of the addresses aside.
+    end: usize,
+    /// The kernel's part, while nobody manages the memory.
+    dormant: Option<Dormant>,
+    managed: OnceLock<Managed>,
     /// The locks of a fork, which the forking thread holds from before the fork until after it.
     hold: UnsafeCell<Option<fork::Hold<'static>>>,
+}
+
+/// What manages the memory, once somebody does.
+struct Managed {
+    pond: Pond,
+    order: OrderPolicy,
+}
+
+/// Whose work a call is.
+enum Backing<'a> {
+    Managed(&'a Arc<Driver>),
+    Dormant(&'a DormantMemory),
 }
 
 // SAFETY: everything but `hold` is shared by locks and atomics. `hold` is touched by the forking thread only: from
@@ -182,50 +241,54 @@ impl Space {
     /// # Errors
     /// As [`ManagerBuilder::build`](crate::ManagerBuilder::build).
     pub fn create(options: SpaceOptions) -> Result<&'static Self, BuildError> {
-        let leaf = LEAF as u64;
-        let quarter = (options.address_space / ROOM_ASIDE).next_multiple_of(leaf);
-        let aside = quarter.min(ROOM_ASIDE_MOST);
-        let builder = Manager::builder()
-            .ram(options.ram)
-            .store(options.store)
-            .on_store_full(options.on_store_full)
-            .encrypt(options.encrypt)
-            .delivery(options.delivery)
-            .order(options.order)
-            .address_space(options.address_space + aside)
-            .bases(options.bases)
-            .cover_process()
-            .on_tick(options.on_tick)
-            .recording(options.recording)
-            .mask(options.mask)
-            .tables_on_credit(options.tables_on_credit);
-        let (driver, order) = builder.driver()?;
-        let pages = PageCount(((driver.mmu.len() as u64 - aside) / PAGE_SIZE as u64) as u32);
-        let kind = Kind::Anonymous;
+        let lengths = Lengths::of(options.address_space);
+        let driver = options.builder(lengths).driver()?;
+        let base = driver.0.mmu.base() as usize;
+        let space = Self::at(base, lengths, None);
+        space.manage(driver, |_| Ok::<_, BuildError>(()))?;
+        Ok(Box::leak(Box::new(space)))
+    }
+
+    fn at(base: usize, lengths: Lengths, dormant: Option<Dormant>) -> Self {
+        Self {
+            base,
+            len: lengths.space as usize,
+            end: base + (lengths.space + lengths.aside) as usize,
+            dormant,
+            managed: OnceLock::new(),
+            hold: UnsafeCell::new(None),
+        }
+    }
+
+    /// Makes the space's region, has `prepare` see to what is in it already, and starts the threads.
+    fn manage<E: From<BuildError>>(
+        &self,
+        (driver, order): (Arc<Driver>, OrderPolicy),
+        prepare: impl FnOnce(&Driver) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (pages, kind) = (PageCount((self.len / PAGE_SIZE) as u32), Kind::Anonymous);
         let Reply::Region { .. } = driver.tell(Event::CreateRegion { pages, order, kind }) else {
             unreachable!("a new arena has room for a region of its own length");
         };
+        prepare(&driver)?;
         let pond = Pond::start(driver, None)?;
         pond.driver().start_freeing_later();
-        Ok(Box::leak(Box::new(Self {
-            pond,
-            pages,
-            order,
-            hold: UnsafeCell::new(None),
-        })))
+        let is_first = self.managed.set(Managed { pond, order }).is_ok();
+        assert!(is_first, "a space is managed once");
+        Ok(())
     }
 
     /// First address of the space.
     #[must_use]
     pub fn base(&self) -> usize {
-        self.driver().mmu.base() as usize
+        self.base
     }
 
     /// Length of the space in bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a space has at least one leaf")]
     pub fn len(&self) -> usize {
-        self.pages.bytes() as usize
+        self.len
     }
 
     /// Whether the address is one of the space's own.
@@ -239,10 +302,11 @@ impl Space {
     /// # Errors
     /// `EINVAL` for an unaligned or foreign range, `ENOMEM` when the kernel has no more mappings for the process.
     pub fn open(&self, addr: usize, len: usize) -> Result<(), Errno> {
-        self.driver()
-            .mmu
-            .open(self.pages(addr, len)?)
-            .map_err(|_| Errno::NOMEM)
+        let range = self.pages(addr, len)?;
+        match self.backing() {
+            Backing::Managed(driver) => driver.mmu.open(range).map_err(|_| Errno::NOMEM),
+            Backing::Dormant(memory) => memory.open(addr, len),
+        }
     }
 
     /// Forgets the contents of the pages: they read as zeros.
@@ -251,7 +315,10 @@ impl Space {
     /// `EINVAL` for an unaligned or foreign range or a page that is pinned, `ENOMEM` when records run out.
     pub fn discard(&self, addr: usize, len: usize) -> Result<(), Errno> {
         let range = self.pages(addr, len)?;
-        self.driver().discard(range).map_err(errno)
+        match self.backing() {
+            Backing::Managed(driver) => driver.discard(range).map_err(errno),
+            Backing::Dormant(memory) => memory.discard(addr, len),
+        }
     }
 
     /// Allows the pages to be forgotten when memory is short: they read as they did or as zeros. No thread may use them
@@ -281,13 +348,19 @@ impl Space {
 
     fn free_lazily(&self, addr: usize, len: usize, mode: FreeMode) -> Result<(), Errno> {
         let range = self.inside(addr, len)?;
-        self.driver().lazy_free(&[range], mode).map_err(errno)
+        match self.backing() {
+            Backing::Managed(driver) => driver.lazy_free(&[range], mode).map_err(errno),
+            // Memory that the kernel may take at any time could not be adopted.
+            Backing::Dormant(memory) => memory.discard(addr, len),
+        }
     }
 
     /// Removes the mark from lazily freed memory that has been written to since, so that [`Space::stats`] counts
     /// correctly. The call takes time in proportion to that memory.
     pub fn recount_lazyfree(&self) {
-        self.driver().recount_lazyfree();
+        if let Backing::Managed(driver) = self.backing() {
+            driver.recount_lazyfree();
+        }
     }
 
     /// Forgets the contents of the pages and removes all access.
@@ -296,10 +369,13 @@ impl Space {
     /// As [`Space::discard`].
     pub fn close(&self, addr: usize, len: usize) -> Result<(), Errno> {
         self.discard(addr, len)?;
-        self.driver()
-            .mmu
-            .close(self.pages(addr, len)?)
-            .map_err(|_| Errno::NOMEM)
+        match self.backing() {
+            Backing::Managed(driver) => {
+                let closed = driver.mmu.close(self.pages(addr, len)?);
+                closed.map_err(|_| Errno::NOMEM)
+            }
+            Backing::Dormant(memory) => memory.close(addr, len),
+        }
     }
 
     /// [`Space::close`] for memory that threads may touch until then. The call does not wait until its frames are given
@@ -312,7 +388,9 @@ impl Space {
     pub fn close_aside(&self, addr: usize, len: usize) -> Result<(), Errno> {
         let range = self.pages(addr, len)?;
         let (start, end) = (addr.next_multiple_of(LEAF), (addr + len) / LEAF * LEAF);
-        let driver = self.driver();
+        let Backing::Managed(driver) = self.backing() else {
+            return self.close(addr, len);
+        };
         let possible = driver.mmu.can_hand_over_watched() && !driver.is_recorded();
         if !possible || end.saturating_sub(start) < Self::ASIDE {
             return self.close(addr, len);
@@ -337,7 +415,7 @@ impl Space {
 
     /// Lends `len` bytes of addresses after the space, which nothing else knows. They are inaccessible, and meant to be
     /// used by [`Space::open`], [`Space::remap`], [`Space::discard`] and [`Space::protection_changed`]. They have the
-    /// same offset within 2 MiB as `like`. `None` if there are no such addresses.
+    /// same offset within 2 MiB as `like`. `None` if there are no such addresses, or nobody manages the memory yet.
     ///
     /// # Panics
     /// When `len` or `like` is not a multiple of 4 KiB, or `len` is 0.
@@ -348,14 +426,18 @@ impl Space {
             "{len} bytes like {like:#x}"
         );
         let pages = PageCount(((lead + len) / PAGE_SIZE).try_into().ok()?);
-        let region = self.driver().new_region(pages, self.order)?;
-        let start = self.driver().mmu.addr_of(region.1.start) as usize + lead;
+        let managed = self.managed.get()?;
+        let driver = managed.pond.driver();
+        let region = driver.new_region(pages, managed.order)?;
+        let start = driver.mmu.addr_of(region.1.start) as usize + lead;
         Some(Aside { region, start, len })
     }
 
     /// Ends a loan. The contents of the addresses are forgotten.
     pub fn return_aside(&self, aside: Aside) {
-        self.driver().end_region(aside.region, FreedBy::Owner);
+        if let Backing::Managed(driver) = self.backing() {
+            driver.end_region(aside.region, FreedBy::Owner);
+        }
     }
 
     /// Stops managing the range, which is closed, so that a foreign mapping can replace it: nothing is managed there,
@@ -369,11 +451,14 @@ impl Space {
     /// As [`Space::discard`].
     pub fn cede(&self, addr: usize, len: usize) -> Result<(), Errno> {
         let range = self.inside(addr, len)?;
-        self.driver().mmu.cede(range);
+        let Backing::Managed(driver) = self.backing() else {
+            return Ok(());
+        };
+        driver.mmu.cede(range);
         // A capture that was under way watches its pages again when it is done, and the discard waits for that capture:
         // in the second round there is none.
         for _ in 0..2 {
-            let unwatched = self.driver().mmu.unwatch(range);
+            let unwatched = driver.mmu.unwatch(range);
             unwatched.map_err(|_| Errno::NOMEM)?;
             self.discard(addr, len)?;
         }
@@ -385,10 +470,11 @@ impl Space {
     /// # Errors
     /// `EINVAL` for an unaligned or foreign range, `ENOMEM` when the kernel refuses.
     pub fn restore(&self, addr: usize, len: usize) -> Result<(), Errno> {
-        self.driver()
-            .mmu
-            .renew(self.inside(addr, len)?)
-            .map_err(|_| Errno::NOMEM)
+        let range = self.inside(addr, len)?;
+        match self.backing() {
+            Backing::Managed(driver) => driver.mmu.renew(range).map_err(|_| Errno::NOMEM),
+            Backing::Dormant(memory) => memory.renew(addr, len),
+        }
     }
 
     /// Moves the contents of `len` bytes at `old`, with their protection, to `new`, where nothing is mapped. Both
@@ -406,11 +492,15 @@ impl Space {
         if !alike || old.abs_diff(new) < len {
             return Err(Errno::INVAL);
         }
-        if !self.driver().mmu.can_hand_over_watched() {
+        let driver = match self.backing() {
+            Backing::Managed(driver) => driver,
+            Backing::Dormant(memory) => return memory.remap(old, len, new, keep),
+        };
+        if !driver.mmu.can_hand_over_watched() {
             return Err(Errno::NOSYS);
         }
         loop {
-            match self.driver().remap_watched(from, to, keep) {
+            match driver.remap_watched(from, to, keep) {
                 Ok(()) => return Ok(()),
                 // A stray touch has just brought in a page at the new place.
                 Err(RemapRefusal::InUse) => self.discard(new, len)?,
@@ -431,7 +521,7 @@ impl Space {
     /// closed.
     #[must_use]
     pub fn keeps_protections(&self) -> bool {
-        self.driver().mmu.is_watched_by_protections()
+        matches!(self.backing(), Backing::Managed(driver) if driver.mmu.is_watched_by_protections())
     }
 
     /// Changes the protection (the bits of `mprotect`) of a range that is open, if the space keeps protections. Returns
@@ -448,7 +538,10 @@ impl Space {
         prot: i32,
         has_key: bool,
     ) -> Option<Result<(), Errno>> {
-        let mmu = &self.driver().mmu;
+        let Backing::Managed(driver) = self.backing() else {
+            return None;
+        };
+        let mmu = &driver.mmu;
         if !mmu.is_watched_by_protections() {
             return None;
         }
@@ -468,21 +561,19 @@ impl Space {
     /// Announces that the program is about to change the protection of a range, or has changed it: from now on folios
     /// end at the range's ends. Call it before and after the change.
     pub fn protection_changed(&self, addr: usize, len: usize) {
-        if let Ok(range) = self.pages(addr, len) {
+        if let (Ok(range), Backing::Managed(driver)) = (self.pages(addr, len), self.backing()) {
             // The core refuses only a folio that is lost or has no record. Such a folio does not move, and this call is
             // only about moves.
-            let _ = self
-                .driver()
-                .operate(range, |range| Event::Protected { range });
+            let _ = driver.operate(range, |range| Event::Protected { range });
         }
     }
 
     /// Announces whether the program may use the pages of a range that is open. Pages that it may not use come in only
     /// when they are requested, and not along with others.
     pub fn access_changed(&self, addr: usize, len: usize, usable: bool) {
-        if let Ok(range) = self.pages(addr, len) {
+        if let (Ok(range), Backing::Managed(driver)) = (self.pages(addr, len), self.backing()) {
             // The call is refused only for a range outside the space, and `range` is inside.
-            let _ = self.driver().mmu.note_access(range, usable);
+            let _ = driver.mmu.note_access(range, usable);
         }
     }
 
@@ -492,7 +583,13 @@ impl Space {
     /// `EINVAL` for an unaligned or foreign range, `EIO` when the store cannot give a page back.
     pub fn pin_forever(&self, addr: usize, len: usize) -> Result<(), Errno> {
         let range = self.inside(addr, len)?;
-        self.driver().pin_in_any_case(range).map_err(errno)
+        match self.backing() {
+            Backing::Managed(driver) => driver.pin_in_any_case(range).map_err(errno),
+            Backing::Dormant(memory) => {
+                memory.populate(addr, len);
+                Ok(())
+            }
+        }
     }
 
     /// Brings the pages in and keeps them in memory until [`Space::unpin`].
@@ -501,7 +598,10 @@ impl Space {
     /// As [`Space::pin_forever`], and `ENOMEM` when less than a quarter of the budget would be left for the rest.
     pub fn pin(&self, addr: usize, len: usize) -> Result<(), Errno> {
         let range = self.inside(addr, len)?;
-        self.driver().pin(range).map_err(|refusal| match refusal {
+        let Backing::Managed(driver) = self.backing() else {
+            return self.pin_forever(addr, len);
+        };
+        driver.pin(range).map_err(|refusal| match refusal {
             PinRefusal::NoRoom(_) => Errno::NOMEM,
             PinRefusal::Core(refusal) => errno(refusal),
         })
@@ -509,16 +609,20 @@ impl Space {
 
     /// Ends a [`Space::pin`] of pages that are all pinned.
     pub fn unpin(&self, addr: usize, len: usize) {
-        if let Ok(range) = self.inside(addr, len) {
-            let _ = self.driver().unpin(range);
+        if let (Ok(range), Backing::Managed(driver)) = (self.inside(addr, len), self.backing()) {
+            let _ = driver.unpin(range);
         }
     }
 
     /// Brings the pages in that can be brought in; they may leave again at any time. A page that cannot is found out
     /// about when it is touched.
     pub fn populate(&self, addr: usize, len: usize) {
-        if let Ok(range) = self.inside(addr, len) {
-            let _ = self.driver().populate(range);
+        let Ok(range) = self.inside(addr, len) else {
+            return;
+        };
+        match self.backing() {
+            Backing::Managed(driver) => drop(driver.populate(range)),
+            Backing::Dormant(memory) => memory.populate(addr, len),
         }
     }
 
@@ -538,21 +642,22 @@ impl Space {
     }
 
     fn advise(&self, addr: usize, len: usize, advice: millpond_core::Advice) {
-        if let Ok(range) = self.inside(addr, len) {
-            let _ = self
-                .driver()
-                .operate(range, |range| Event::Advise { range, advice });
+        if let (Ok(range), Backing::Managed(driver)) = (self.inside(addr, len), self.backing()) {
+            let _ = driver.operate(range, |range| Event::Advise { range, advice });
         }
     }
 
     /// Prepares everything for a fork. The ranges (address, length; any alignment) are resident across it. Signals are
     /// blocked and locks held from here until [`Space::after_fork_in_parent`] or [`Space::after_fork_in_child`].
     pub fn before_fork(&'static self, resident: &[(usize, usize)]) {
+        let Some(managed) = self.managed.get() else {
+            return;
+        };
         let ranges: Vec<PageRange> = resident
             .iter()
             .filter_map(|&(addr, len)| self.touched(addr, len))
             .collect();
-        let hold = self.driver().before_fork(&ranges);
+        let hold = managed.pond.driver().before_fork(&ranges);
         // SAFETY: the core lock is held by `hold`, so no other thread is between here and the end of its fork.
         unsafe { *self.hold.get() = Some(hold) };
     }
@@ -582,25 +687,40 @@ impl Space {
     /// # Errors
     /// An error means that there is no thread, and that the child cannot go on.
     pub fn start_threads_in_child(&'static self) -> Result<(), ForkError> {
-        self.driver().start_threads_in_child()
+        match self.backing() {
+            Backing::Managed(driver) => driver.start_threads_in_child(),
+            Backing::Dormant(_) => Ok(()),
+        }
     }
 
     /// Descriptors in the program's table that the space works with: the caller keeps the program from closing them.
     #[must_use]
     pub fn descriptors(&self) -> Vec<i32> {
-        self.driver().service_descriptors()
+        match self.backing() {
+            Backing::Managed(driver) => driver.service_descriptors(),
+            Backing::Dormant(_) => Vec::new(),
+        }
     }
 
-    /// Counters and gauges of the space.
+    /// Counters and gauges of the space. While nobody manages it there is only its budget.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.driver().stats()
+        match (self.backing(), &self.dormant) {
+            (Backing::Managed(driver), _) => driver.stats(),
+            (Backing::Dormant(_), dormant) => Stats {
+                ram: dormant.as_ref().map_or(0, Dormant::ram),
+                ..Stats::default()
+            },
+        }
     }
 
     /// How much of the last seconds and minutes was lost to waiting for memory.
     #[must_use]
     pub fn pressure(&self) -> Pressure {
-        self.driver().root_pressure()
+        match self.backing() {
+            Backing::Managed(driver) => driver.root_pressure(),
+            Backing::Dormant(_) => Pressure::default(),
+        }
     }
 
     fn take_hold(&self) -> Option<fork::Hold<'static>> {
@@ -608,8 +728,13 @@ impl Space {
         unsafe { (*self.hold.get()).take() }
     }
 
-    fn driver(&self) -> &Arc<Driver> {
-        self.pond.driver()
+    #[inline]
+    fn backing(&self) -> Backing<'_> {
+        match (self.managed.get(), &self.dormant) {
+            (Some(managed), _) => Backing::Managed(managed.pond.driver()),
+            (None, Some(dormant)) => Backing::Dormant(dormant.memory()),
+            (None, None) => unreachable!("a space that is not dormant is managed from the start"),
+        }
     }
 
     /// The pages of an aligned range inside the space itself.
@@ -627,21 +752,16 @@ impl Space {
             return Err(Errno::INVAL);
         }
         let end = addr.checked_add(len).ok_or(Errno::INVAL)?;
-        if addr < self.base() || end > self.end() {
+        if addr < self.base || end > self.end {
             return Err(Errno::INVAL);
         }
         self.touched(addr, len).ok_or(Errno::INVAL)
     }
 
-    /// The end of the addresses aside.
-    fn end(&self) -> usize {
-        self.base() + self.driver().mmu.len()
-    }
-
     /// The pages that any range touches, as far as they belong to the space or lie aside.
     fn touched(&self, addr: usize, len: usize) -> Option<PageRange> {
         let start = addr.max(self.base());
-        let end = addr.checked_add(len)?.min(self.end());
+        let end = addr.checked_add(len)?.min(self.end);
         if start >= end {
             return None;
         }

@@ -131,6 +131,19 @@ pub fn serves_user_mode(mask: Mask) -> bool {
     !mask.uffd && descriptor::open_for_user_mode().is_ok()
 }
 
+/// Whether an arena that the kernel has backed alone can be taken over here
+/// ([`RealMemory::take_over`](crate::RealMemory::take_over)): userfaultfd must be allowed and move pages (Linux 6.8), and
+/// the page tables must tell the kernel's page of zeros from others (Linux 6.7).
+#[must_use]
+pub fn can_take_over(mask: Mask) -> bool {
+    let moves = |fd: OwnedFd| {
+        let features = ioctl::api(fd.as_fd(), 0).unwrap_or(0);
+        features & u64::from(linux_raw_sys::general::UFFD_FEATURE_MOVE) != 0
+    };
+    let is_masked = mask.uffd || mask.moves || mask.scan;
+    !is_masked && descriptor::open_for_user_mode().is_ok_and(moves)
+}
+
 fn user_mode() -> Capability {
     let refused = descriptor::open_for_user_mode().err();
     Capability {

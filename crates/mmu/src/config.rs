@@ -33,6 +33,9 @@ pub struct MemoryConfig {
     /// Candidate addresses for the arena's start (multiples of 1 GiB). The first one where nothing is mapped is
     /// taken; if there is none, the kernel chooses.
     pub bases: &'static [usize],
+    /// The first address of an arena that the process has already ([`DormantMemory`](crate::DormantMemory)). It is not
+    /// watched before [`RealMemory::take_over`](crate::RealMemory::take_over), and needs userfaultfd.
+    pub reserved: Option<usize>,
     /// Number of frames of each order in the frame pool.
     pub pool: PoolLayout,
     /// How faults are delivered.

@@ -24,6 +24,7 @@ pub mod capabilities;
 mod common;
 mod config;
 pub mod delivery;
+mod dormant;
 mod error;
 mod held;
 pub mod interrupted;
@@ -48,12 +49,13 @@ mod way_out;
 mod zeroed;
 
 pub use affinity::Affinity;
-pub use capabilities::{Capabilities, Capability, capabilities, serves_user_mode};
+pub use capabilities::{Capabilities, Capability, can_take_over, capabilities, serves_user_mode};
 pub use config::{HUGE_WITHIN, MemoryConfig, TakeOutMethod};
 pub use delivery::{
     BadDelivery, Delivery, FaultSink, Faulters, Resolution, forget_deliveries_in_child,
     serve_sigbus, serve_sigsegv, sigbus_is_served, sigsegv_is_served,
 };
+pub use dormant::DormantMemory;
 pub use error::MmuError;
 pub use held::{Held, look_for_holds};
 pub use isolate::{has_own_descriptors, isolate_descriptors};

@@ -30,6 +30,8 @@ const PIECE: usize = 32 << 20;
 pub(crate) struct Reservation {
     base: usize,
     len: usize,
+    /// Whether the addresses were somebody else's before, and stay mapped when the value is dropped.
+    lent: bool,
 }
 
 impl Reservation {
@@ -54,7 +56,11 @@ impl Reservation {
                 unsafe { munmap(start as *mut c_void, bytes) }.map_err(fail)?;
             }
         }
-        let reservation = Self { base, len };
+        let reservation = Self {
+            base,
+            len,
+            lent: false,
+        };
         reservation.advise_new(base, len).map_err(fail)?;
         Ok(reservation)
     }
@@ -76,6 +82,7 @@ impl Reservation {
             let reservation = Self {
                 base: raw as usize,
                 len,
+                lent: false,
             };
             // A kernel that does not know the flag (before Linux 4.17) takes the address as a hint. A mapping in the
             // wrong place is unmapped when the value is dropped.
@@ -92,6 +99,20 @@ impl Reservation {
             return Ok(reservation);
         }
         Self::new(what, len)
+    }
+
+    /// Addresses that are reserved already, by a mapping that stays when the value is dropped.
+    pub(crate) fn lent(base: usize, len: usize) -> Self {
+        Self {
+            base,
+            len,
+            lent: true,
+        }
+    }
+
+    /// Whether the addresses were reserved before.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.lent
     }
 
     /// First address.
@@ -221,7 +242,8 @@ impl Reservation {
         unsafe { madvise(start as *mut c_void, len, advice) }
     }
 
-    fn advise_new(&self, start: usize, len: usize) -> Result<(), Errno> {
+    /// Gives a part the advice that every new mapping of the reservation gets.
+    pub(crate) fn advise_new(&self, start: usize, len: usize) -> Result<(), Errno> {
         // SAFETY: the advice changes which page sizes the kernel picks, not contents.
         match unsafe { madvise(start as *mut c_void, len, Advice::LinuxNoHugepage) } {
             // A kernel built without transparent huge pages returns EINVAL, and needs no advice.
@@ -235,6 +257,9 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
+        if self.lent {
+            return;
+        }
         // The contents are dropped in pieces: unmapping all at once would block every other mmap of the process.
         for start in (0..self.len).step_by(PIECE) {
             let len = PIECE.min(self.len - start);

@@ -65,6 +65,7 @@ impl World {
                     kind,
                 });
                 self.fill_file(range, kind);
+                self.adopt_some(range, kind, order)?;
                 if order == Order::MAX && self.actors[i].op.is_none() && self.rng.chance(500) {
                     self.begin_stream(i);
                 }

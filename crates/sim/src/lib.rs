@@ -14,6 +14,7 @@
 
 pub mod actor;
 mod acts;
+mod adopt;
 mod bases;
 mod choose;
 pub mod disk;

@@ -150,6 +150,17 @@ impl SimMmu {
         content[line] = value;
     }
 
+    /// Maps a page with `content` before the core knows of it, as the kernel does for a process that nobody manages.
+    ///
+    /// # Errors
+    /// Something is there.
+    pub fn was_mapped(&mut self, page: PageIndex, content: Content) -> Check {
+        let at = PageRange::new(page, PageCount(1));
+        self.expect_empty(at)?;
+        self.map(at, &[content]);
+        Ok(())
+    }
+
     /// Counts a pin of every page of `range`.
     ///
     /// # Errors

@@ -48,7 +48,7 @@ pub const OUTCOMES: [&str; 18] = [
     "Poisoned",
 ];
 /// Every event, by name.
-pub const EVENTS: [&str; 40] = [
+pub const EVENTS: [&str; 41] = [
     "CreateGroup",
     "SetGroupLimits",
     "RemoveGroup",
@@ -62,6 +62,7 @@ pub const EVENTS: [&str; 40] = [
     "Detach",
     "Merge",
     "Fault",
+    "Adopt",
     "Completed",
     "LeafTakenOut",
     "LeafTakenOut, not",
@@ -185,6 +186,7 @@ pub fn event(event: &Event) -> &'static str {
         Event::Detach { .. } => "Detach",
         Event::Merge { .. } => "Merge",
         Event::Fault { .. } => "Fault",
+        Event::Adopt { .. } => "Adopt",
         Event::Completed { .. } => "Completed",
         Event::LeafTakenOut { taken: true, .. } => "LeafTakenOut",
         Event::LeafTakenOut { taken: false, .. } => "LeafTakenOut, not",

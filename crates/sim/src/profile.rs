@@ -32,8 +32,12 @@ pub const WITH_STREAMS: u64 = 4 << 24;
 /// stays small, so that a run is short, but one fault may take a larger part of it.
 pub const WITH_WINDOWS: u64 = 5 << 24;
 
+/// The first seed in whose world new regions have pages that were mapped before, as in a process that engages. In all
+/// else these worlds are those of the first seeds.
+pub const WITH_ADOPTED: u64 = 6 << 24;
+
 /// New seeds are drawn below this bound, which makes each kind of world equally likely.
-pub const SEEDS: u64 = 6 << 24;
+pub const SEEDS: u64 = 7 << 24;
 
 /// The settings of one run; chances are per mille.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +84,8 @@ pub struct Profile {
     pub syncs: u32,
     /// Changes of circumstances by which a file becomes shorter or longer.
     pub cuts: u32,
+    /// New regions of which a part is adopted.
+    pub adopted: u32,
     /// Leaves of small folios may be taken out by their page tables.
     pub takes_leaves: bool,
     /// The operator switches whether pages in memory keep copies in the store.
@@ -100,10 +106,12 @@ impl Profile {
     /// [`WITH_FILES`] on have files, too. Seeds from [`WITH_LEAVES`] on have leaves of small folios instead, little of
     /// what keeps a leaf where it is, and no groups. Seeds from [`WITH_STREAMS`] on have streams and single reads of
     /// what is rarely written. Seeds from [`WITH_WINDOWS`] on have such streams with windows of a whole leaf, and first
-    /// touches.
+    /// touches. Seeds from [`WITH_ADOPTED`] on adopt memory.
     pub fn of(seed: u64, rng: &mut Rng) -> Self {
         let mut profile = Self::draw(rng);
-        if seed >= WITH_LEAVES {
+        if seed >= WITH_ADOPTED {
+            profile.adopted = 700;
+        } else if seed >= WITH_LEAVES {
             let mut rng = Rng::new(!seed);
             profile.takes_leaves = true;
             profile.is_streamed = seed >= WITH_STREAMS;
@@ -206,6 +214,7 @@ impl Profile {
             files: 0,
             syncs: 0,
             cuts: 0,
+            adopted: 0,
             remaps: Rng::new(rng.clone().word()).pick(&[0, 10, 25]),
         }
     }

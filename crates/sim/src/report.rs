@@ -135,7 +135,8 @@ pub fn event_range(event: &Event) -> Option<PageRange> {
         | Event::Unpin { range }
         | Event::Advise { range, .. }
         | Event::Protected { range }
-        | Event::LeafTakenOut { at: range, .. } => Some(range),
+        | Event::LeafTakenOut { at: range, .. }
+        | Event::Adopt { at: range } => Some(range),
         _ => None,
     }
 }

@@ -231,7 +231,7 @@ impl Core {
         }
     }
 
-    fn now_resident(&mut self, id: FolioId, list: ListName) {
+    pub(crate) fn now_resident(&mut self, id: FolioId, list: ListName) {
         let folio = self.folios.get_mut(id);
         folio.state = State::Resident;
         folio.frame = None;

@@ -1,5 +1,6 @@
 //! The core's work for each kind of event, one file per operation.
 
+mod adopt;
 mod advise;
 mod ahead;
 mod charge;

@@ -18,7 +18,10 @@ impl Common {
     /// Excludes the whole arena and pool from dumps, at the start.
     pub(super) fn leave_out_of_dumps(&self) {
         let pool = self.pool.memory();
-        self.choose_dump(self.arena.base(), self.arena.len(), false);
+        // An arena that is taken over may have mappings of somebody else's (`uffd/take_over.rs`).
+        if !self.arena.is_lent() {
+            self.choose_dump(self.arena.base(), self.arena.len(), false);
+        }
         if self.delivery.is_for_any_program() {
             // Failure is ignored, as in `choose_dump`.
             let _ = pool.dump(pool.base(), pool.len(), false);
@@ -26,7 +29,7 @@ impl Common {
     }
 
     /// Sets whether a part of the arena is dumped.
-    pub(super) fn choose_dump(&self, start: usize, len: usize, dump: bool) {
+    pub(crate) fn choose_dump(&self, start: usize, len: usize, dump: bool) {
         if self.delivery.is_for_any_program() {
             // The kernel refuses if the process has too many mappings; then a core is longer or shorter than it
             // should be.

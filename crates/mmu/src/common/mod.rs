@@ -64,7 +64,11 @@ pub(crate) struct Common {
 impl Common {
     /// Reserves the arena of this configuration: empty and inaccessible.
     pub(crate) fn reserve_arena(config: &MemoryConfig) -> Result<Reservation, MmuError> {
-        Reservation::at_one_of("arena", config.arena.bytes() as usize, config.bases)
+        let len = config.arena.bytes() as usize;
+        match config.reserved {
+            Some(base) => Ok(Reservation::lent(base, len)),
+            None => Reservation::at_one_of("arena", len, config.bases),
+        }
     }
 
     /// Reserves everything else around the arena. Nothing is watched yet.

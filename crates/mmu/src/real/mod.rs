@@ -68,8 +68,35 @@ impl RealMemory {
         let offer = Offer::to(&config);
         match offer.features {
             Ok(_) => UffdMemory::new(&config, offer).map(Self::Uffd),
+            // Pages that are there would have to be closed one by one.
+            Err(refused) if config.reserved.is_some() => Err(refused),
             Err(refused) => ProtectedMemory::new(&config, refused).map(Self::Protected),
         }
+    }
+
+    /// Begins to watch an arena that was reserved before ([`MemoryConfig::reserved`]). Pages that are mapped stay where
+    /// they are, but for the kernel's shared pages of zeros. No thread touches the arena during the call.
+    ///
+    /// `foreign` (in order and apart) are the ranges that the program has put other mappings over.
+    ///
+    /// # Errors
+    /// The kernel refuses to watch a range. The arena must not be used any more.
+    pub fn take_over(&self, foreign: &[PageRange]) -> Result<(), MmuError> {
+        match self {
+            Self::Uffd(kind) => kind.take_over(foreign),
+            Self::Protected(_) => unreachable!("an arena that was reserved needs userfaultfd"),
+        }
+    }
+
+    /// Notes that a range is open already, as it was before the arena was taken over.
+    ///
+    /// # Errors
+    /// [`MmuError::OutsideArena`].
+    pub fn was_open(&self, range: PageRange) -> Result<(), MmuError> {
+        let common = self.common();
+        common.span(range)?;
+        common.note_open(range, true);
+        Ok(())
     }
 
     /// Returns the address of the arena's first byte, which is aligned to 2 MiB.

@@ -21,6 +21,8 @@ use super::gate;
 const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
 /// `PAGE_IS_PRESENT | PAGE_IS_SWAPPED` of `PAGEMAP_SCAN`.
 const SCAN_THERE: u64 = (1 << 3) | (1 << 4);
+/// `PAGE_IS_PFNZERO` of `PAGEMAP_SCAN`: the kernel's page of zeros, which everybody shares.
+const SCAN_ZERO: u64 = 1 << 5;
 /// `PAGE_IS_HUGE` of `PAGEMAP_SCAN`: the page is mapped by one entry for 2 MiB.
 const SCAN_HUGE: u64 = 1 << 6;
 
@@ -131,6 +133,20 @@ pub(crate) fn huge_bytes(
         bytes += to - from;
     })?;
     Ok(bytes)
+}
+
+/// Calls `visit(start, end)` for each run of pages in `start..end` that are the kernel's page of zeros. Only
+/// `PAGEMAP_SCAN` tells.
+pub(crate) fn shared_zeros(
+    pagemap: BorrowedFd<'_>,
+    start: usize,
+    end: usize,
+    visit: &mut dyn FnMut(usize, usize),
+) -> Result<(), Errno> {
+    if NO_SCAN.load(Ordering::Relaxed) {
+        return Err(Errno::NOTTY);
+    }
+    scan(pagemap, start, end, SCAN_ZERO, visit)
 }
 
 /// Whether the kernel has `PAGEMAP_SCAN` (Linux 6.7).

@@ -19,6 +19,7 @@ mod one_leaf;
 mod open;
 mod parts;
 mod take_out;
+mod take_over;
 mod transfer;
 mod zero_in_place;
 
@@ -95,7 +96,9 @@ impl UffdMemory {
             surprised: AtomicBool::new(false),
         };
         memory.register_pool()?;
-        memory.register_arena(memory.common.arena.base(), memory.common.arena.len())?;
+        if config.reserved.is_none() {
+            memory.register_arena(memory.common.arena.base(), memory.common.arena.len())?;
+        }
         Ok(memory)
     }
 

@@ -12,6 +12,7 @@ pub(super) fn one_leaf(delivery: Delivery) -> Option<UffdMemory> {
     let config = MemoryConfig {
         arena: leaf.len,
         bases: &[],
+        reserved: None,
         pool: PoolLayout { frames },
         delivery,
         take_out: TakeOutMethod::Move,

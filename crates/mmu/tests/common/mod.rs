@@ -43,6 +43,7 @@ pub fn config(delivery: Delivery, take_out: TakeOutMethod, leaves: u32) -> Memor
     MemoryConfig {
         arena: pages,
         bases: &[],
+        reserved: None,
         pool: PoolLayout { frames },
         delivery,
         take_out,

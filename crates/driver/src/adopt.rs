@@ -7,9 +7,11 @@
 
 use crate::driver::Driver;
 use crate::memory::Memory;
-use millpond_core::{Commands, Event, Order, PageCount, PageIndex, PageRange, Refusal, Reply};
+use millpond_core::{
+    Commands, Event, Order, OrderPolicy, PageCount, PageIndex, PageRange, Refusal, Reply,
+};
 
-/// The largest folio that is made: 16 KiB.
+/// The largest folio that is made, where the region's may be as large: 16 KiB.
 const MOST: Order = match Order::new(2) {
     Some(order) => order,
     None => panic!("an order is at most 9"),
@@ -17,42 +19,50 @@ const MOST: Order = match Order::new(2) {
 
 impl<M: Memory> Driver<M> {
     /// Makes folios of the pages in `range` that are mapped. The range has one protection. Nothing else works on
-    /// memory yet, and no thread touches the range during the call. Returns how many pages were adopted.
+    /// memory yet, and no thread touches the range during the call. The range is in a region whose folios have these
+    /// orders. Returns how many pages were adopted.
     ///
     /// # Errors
     /// The range is in no region, the core knows some of its pages already, or there is no record left.
-    pub fn adopt(&self, range: PageRange) -> Result<PageCount, Refusal> {
+    pub fn adopt(&self, range: PageRange, order: OrderPolicy) -> Result<PageCount, Refusal> {
+        let (OrderPolicy::Fixed(most) | OrderPolicy::Adaptive { max: most }) = order;
         let mut adopted = PageCount::ZERO;
         let mut refused = None;
         self.mmu.present_pages(range, &mut |run| {
             if refused.is_none() {
-                refused = self.adopt_run(run).err();
+                refused = self.adopt_run(run, MOST.min(most)).err();
                 adopted.0 += run.len.0;
             }
         });
         refused.map_or(Ok(adopted), Err)
     }
 
-    fn adopt_run(&self, run: PageRange) -> Result<(), Refusal> {
-        let mut core = self.lock();
+    fn adopt_run(&self, run: PageRange, most: Order) -> Result<(), Refusal> {
+        let mut commands = Commands::new();
         let mut at = run.start;
+        let mut core = self.lock();
         while at < run.end() {
-            let block = largest_block(at, run.end());
-            match core.handle(Event::Adopt { at: block }, &mut Commands::new()) {
+            let block = largest_block(at, run.end(), most);
+            match core.handle(Event::Adopt { at: block }, &mut commands) {
                 Reply::Done => at = block.end(),
                 Reply::Refused(refusal) => return Err(refusal),
                 reply => unreachable!("{reply:?} is no answer to an adoption"),
+            }
+            if !commands.is_empty() {
+                drop(core);
+                self.carry_out(&mut commands);
+                core = self.lock();
             }
         }
         Ok(())
     }
 }
 
-/// The largest block that begins at `at` and does not go beyond `end`.
-fn largest_block(at: PageIndex, end: PageIndex) -> PageRange {
+/// The largest block, up to `most`, that begins at `at` and does not go beyond `end`.
+fn largest_block(at: PageIndex, end: PageIndex, most: Order) -> PageRange {
     let fits =
         |&order: &Order| at.0.is_multiple_of(order.pages().0) && order.pages().0 <= end.0 - at.0;
-    let order = Order::up_to(MOST).rev().find(fits).unwrap_or(Order::ZERO);
+    let order = Order::up_to(most).rev().find(fits).unwrap_or(Order::ZERO);
     PageRange::new(at, order.pages())
 }
 
@@ -65,7 +75,7 @@ mod tests {
         let cut = |mut at: u32, end: u32| {
             let mut lengths = Vec::new();
             while at < end {
-                let block = largest_block(PageIndex(at), PageIndex(end));
+                let block = largest_block(PageIndex(at), PageIndex(end), MOST);
                 assert_eq!(block.start.0, at);
                 lengths.push(block.len.0);
                 at = block.end().0;

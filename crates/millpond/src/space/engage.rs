@@ -13,7 +13,7 @@
 
 use super::{Lengths, Space, SpaceOptions};
 use crate::error::BuildError;
-use millpond_core::PageRange;
+use millpond_core::{OrderPolicy, PageRange};
 use millpond_driver::Driver;
 use millpond_mmu::DormantMemory;
 
@@ -100,13 +100,14 @@ impl Space {
         let foreign: Vec<PageRange> = foreign.iter().filter_map(pages).collect();
         let held: Vec<PageRange> = held.iter().filter_map(pages).collect();
         self.manage(driver, |driver| {
-            self.take_over(driver, opened, &held, &foreign)
+            self.take_over(driver, options.order, opened, &held, &foreign)
         })
     }
 
     fn take_over(
         &self,
         driver: &Driver,
+        order: OrderPolicy,
         opened: &[Opened],
         held: &[PageRange],
         foreign: &[PageRange],
@@ -120,7 +121,7 @@ impl Space {
             if !usable {
                 driver.mmu.note_access(range, false)?;
             }
-            driver.adopt(range).map_err(BuildError::Adopt)?;
+            driver.adopt(range, order).map_err(BuildError::Adopt)?;
         }
         for &range in held {
             driver.pin_in_any_case(range).map_err(BuildError::Adopt)?;

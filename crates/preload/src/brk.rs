@@ -6,7 +6,7 @@
 
 use crate::dlopen::find_next;
 use crate::vma::{self, Kind, PAGE, Vmas};
-use crate::{raw, space};
+use crate::{engage, raw, space};
 use core::ffi::{c_int, c_void};
 use rustix::io::Errno;
 
@@ -66,9 +66,18 @@ impl Vmas {
     }
 }
 
+/// Is called before the break moves to `wanted`.
+fn before(wanted: usize) {
+    let brk = vma::locked(|vmas| vmas.heap.brk).unwrap_or(0);
+    if brk > 0 {
+        engage::before_growth(wanted.saturating_sub(brk));
+    }
+}
+
 /// Performs the system call `brk`. Returns the resulting break, whether it moved or not; programs also use this call
 /// to query the current break.
 pub fn system_call(wanted: usize) -> usize {
+    before(wanted);
     let moved = vma::locked(move |vmas| {
         let _ = vmas.set_break(wanted);
         vmas.heap().map(|heap| heap.brk)
@@ -93,6 +102,7 @@ exports! {
             // SAFETY: the caller guarantees what this call needs.
             return unsafe { real(wanted) };
         }
+        before(wanted);
         let moved = vma::locked(move |vmas| vmas.set_break(wanted));
         crate::c_result(moved.unwrap_or(Err(Errno::NOMEM)))
     }
@@ -108,6 +118,7 @@ exports! {
             // SAFETY: the caller guarantees what this call needs.
             return unsafe { real(by) };
         }
+        engage::before_growth(usize::try_from(by).unwrap_or(0));
         let old = vma::locked(move |vmas| vmas.shift_break(by)).unwrap_or(Err(Errno::NOMEM));
         crate::c_answer(old) as *mut c_void
     }

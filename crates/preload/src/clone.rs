@@ -12,7 +12,7 @@
 use crate::dlopen::find_next;
 use crate::guard::children::lent_stack;
 use crate::stack_switch::on_safe_stack;
-use crate::{arch, exit, fork, last_words, raw, space, threads};
+use crate::{arch, engage, exit, fork, last_words, raw, space, threads};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
@@ -72,6 +72,7 @@ exports! {
         tls: *mut c_void,
         child_tid: *mut c_void,
     ) -> c_int {
+        engage::before_clone(flags as u64);
         last_words::of_clone(flags, child_tid);
         if lent_stack::is_apart(flags) && flags & libc::CLONE_THREAD == 0 {
             millpond_mmu::shares_memory();
@@ -138,6 +139,7 @@ pub unsafe fn by_number(number: i64, args: [usize; 6]) -> Option<Result<usize, E
         _ if Some(number) == arch::FORK => (0, 0),
         _ => return None,
     };
+    engage::before_clone(flags);
     if stack != 0 || !is_served(flags) {
         return None;
     }

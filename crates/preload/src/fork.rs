@@ -28,8 +28,8 @@ use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, Kind, PAGE};
 use crate::{
-    atfork, descriptors, exit, guard, init, internal_alloc, linker, malloc, mremap, raw, record,
-    report, rights, space, stack_switch, threads,
+    atfork, descriptors, engage, exit, guard, init, internal_alloc, linker, malloc, mremap, raw,
+    record, report, rights, space, stack_switch, threads,
 };
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int, c_void};
@@ -77,6 +77,8 @@ struct Fork {
     blocked: Blocked,
     locks: LocksOf,
     late: usize,
+    /// The C library's list of streams, if it is locked.
+    streams: Option<Streams>,
 }
 
 /// Belongs to the thread that holds all locks.
@@ -244,7 +246,12 @@ fn prepare_on_safe_stack(stack: usize, child_stack: Option<usize>) {
     let blocked = Blocked::new();
     let surroundings = SURROUNDINGS.get();
     let mut needed = Needed(Vec::new());
-    if let Some(streams) = surroundings.and_then(|found| found.streams) {
+    // In a dormant process nothing has to be brought in. It has one thread, and the C library would not reset the lock
+    // in its child.
+    let is_dormant = engage::is_dormant();
+    let streams = surroundings.and_then(|found| found.streams);
+    let streams = streams.filter(|_| !is_dormant);
+    if let Some(streams) = streams {
         // SAFETY: the lock is released in the parent below, and reset by the C library in the child.
         unsafe { (streams.lock)() };
         add_streams(&mut needed, streams);
@@ -257,12 +264,11 @@ fn prepare_on_safe_stack(stack: usize, child_stack: Option<usize>) {
             blocked,
             locks: LocksOf::this_thread(),
             late: atfork::take_count(),
+            streams,
         });
     }
-    add_pointers(
-        &mut needed,
-        surroundings.map_or(&[], |found| &found.segments),
-    );
+    let segments = surroundings.filter(|_| !is_dormant);
+    add_pointers(&mut needed, segments.map_or(&[], |found| &found.segments));
     needed.add(stack.saturating_sub(STACK_REACH), 2 * STACK_REACH);
     needed.add(stack, STACK_REACH);
     if let Some(top) = child_stack {
@@ -287,7 +293,8 @@ fn release(unlock_streams: bool) {
     let fork = unsafe { (*UNDERWAY.0.get()).take() };
     vma::unlock_after_fork();
     mremap::unlock_after_fork();
-    if unlock_streams && let Some(streams) = SURROUNDINGS.get().and_then(|found| found.streams) {
+    let streams = fork.as_ref().and_then(|fork| fork.streams);
+    if unlock_streams && let Some(streams) = streams {
         // SAFETY: the lock was taken in `prepare`.
         unsafe { (streams.unlock)() };
     }

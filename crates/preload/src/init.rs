@@ -4,8 +4,8 @@
 //! number), before jemalloc's own. Until it has finished, allocations come from the internal allocator.
 
 use crate::{
-    clone, code, descriptors, dlopen, exit, fork, guard, jemalloc, ksm, last_words, malloc, prctl,
-    raw, record, report, rights, settings, space, syscall, tell, threads, unmanaged, vma,
+    clone, code, descriptors, dlopen, engage, exit, fork, guard, jemalloc, ksm, last_words, malloc,
+    prctl, raw, record, report, rights, settings, space, syscall, tell, threads, unmanaged, vma,
 };
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
@@ -177,13 +177,13 @@ fn program_name() -> String {
 
 /// The sizes of a space, computed once for all attempts to create it.
 #[derive(Clone, Copy)]
-struct Sizes {
+pub struct Sizes {
     /// The budget.
-    ram: u64,
+    pub ram: u64,
     /// Whether the kernel promises no more memory than there is.
     is_counted: bool,
     /// The length of the space.
-    space: usize,
+    pub space: usize,
 }
 
 impl Sizes {
@@ -246,7 +246,10 @@ fn create_delivering(settings: &Settings, ram: u64) -> Result<&'static space::Sp
         },
         Auto | Direct => None,
     };
-    match guard::start(ram, sizes.space) {
+    let waits = refusal.is_none() && engage::may_wait(settings);
+    let prepared = guard::prepare(sizes.space);
+    match prepared.and_then(|()| if waits { Ok(()) } else { guard::start(ram) }) {
+        Ok(()) if waits => engage::begin(settings, sizes),
         Ok(()) => create_directly(settings, sizes),
         Err(_) if settings.delivery == Auto && refusal.is_none() => by_handler(),
         // If a handler is refused as well, advice on how to get one is more useful.
@@ -267,10 +270,15 @@ fn create_directly(settings: &Settings, sizes: Sizes) -> Result<&'static space::
     let space = create(settings, sizes, Delivery::Direct)?;
     match space.base() == guard::START {
         true => Ok(space),
-        false => Err(BuildError::Memory(MmuError::Direct {
-            why: format!("the addresses from {:#x} on are taken", guard::START),
-        })),
+        false => Err(is_taken()),
     }
+}
+
+/// The error where the space does not lie where the filter looks for it.
+pub fn is_taken() -> BuildError {
+    BuildError::Memory(MmuError::Direct {
+        why: format!("the addresses from {:#x} on are taken", guard::START),
+    })
 }
 
 fn create(
@@ -278,28 +286,43 @@ fn create(
     sizes: Sizes,
     delivery: Delivery,
 ) -> Result<&'static space::Space, BuildError> {
+    with_store(settings, sizes, delivery, |options| {
+        space::Space::create(options.clone())
+    })
+}
+
+/// Does `make` with the options for these settings. Where the store cannot be opened, and the user has not insisted on
+/// its place, other stores are tried.
+///
+/// # Errors
+/// Those of `make`.
+pub fn with_store<T>(
+    settings: &Settings,
+    sizes: Sizes,
+    delivery: Delivery,
+    make: impl Fn(&SpaceOptions) -> Result<T, BuildError>,
+) -> Result<T, BuildError> {
     let usual = settings.temporary.as_deref().filter(|path| path.is_dir());
     let options = options(settings, sizes, usual, delivery);
-    let created = space::Space::create(options.clone());
-    let (created, options) = match created {
+    let (made, options) = match make(&options) {
         // The user has not said that the store belongs with temporary files, whose directory is often RAM or somebody
         // else's.
         Err(BuildError::Store(_)) if usual.is_some() => {
             let options = self::options(settings, sizes, None, delivery);
-            (space::Space::create(options.clone()), options)
+            (make(&options), options)
         }
-        created => (created, options),
+        made => (made, options),
     };
-    match created {
+    match made {
         // A container without a writable disk is no reason not to start: compressed RAM needs none.
         Err(BuildError::Store(error)) if settings.store == StoreChoice::Auto => {
             raw::complain(&format!(
                 "millpond: no file for what compressed RAM does not hold: {error}\n"
             ));
             let store = of_run(settings, StoreKind::compressed_ram());
-            space::Space::create(SpaceOptions { store, ..options })
+            make(&SpaceOptions { store, ..options })
         }
-        created => created,
+        made => made,
     }
 }
 

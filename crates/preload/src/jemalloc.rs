@@ -60,7 +60,7 @@
 use crate::decay::{self, CALM_MS};
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, PAGE};
-use crate::{mprotect, realloc, space};
+use crate::{engage, mprotect, realloc, space};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
@@ -259,6 +259,7 @@ unsafe extern "C" fn alloc(
     commit: *mut bool,
     _: c_uint,
 ) -> *mut c_void {
+    engage::before_growth(size);
     let wanted = wanted as usize;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let place = vma::locked(move |vmas| {

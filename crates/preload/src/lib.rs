@@ -41,6 +41,7 @@ mod code;
 mod decay;
 mod descriptors;
 mod dlopen;
+mod engage;
 mod exit;
 mod filters;
 mod fork;

@@ -5,7 +5,7 @@
 //! be evicted either.
 
 use crate::vma::{self, Kind, PAGE, Range, Vmas};
-use crate::{code, raw, space};
+use crate::{code, engage, raw, space};
 use core::ffi::{c_int, c_void};
 use rustix::io::Errno;
 
@@ -27,6 +27,10 @@ pub fn protect(addr: usize, len: usize, prot: i32, key: Option<i32>) -> Result<(
         return unsafe { raw::mprotect(addr, len, prot, key) };
     };
     let range = addr..end;
+    match prot & libc::PROT_WRITE {
+        0 => engage::became_read_only(range.len()),
+        _ => engage::before_growth(range.len()),
+    }
     vma::locked(move |vmas| vmas.protect(range, prot, key)).unwrap_or(Ok(()))
 }
 

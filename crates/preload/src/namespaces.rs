@@ -4,7 +4,7 @@
 //! unserved, and a program that creates a namespace for a child can use `clone`, which the kernel allows. So we keep
 //! the refusal and print a line that says why, because EINVAL does not explain it.
 
-use crate::raw;
+use crate::{engage, raw};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustix::io::Errno;
@@ -24,6 +24,7 @@ fn answer(result: Result<usize, Errno>, is_about_users: bool) -> c_int {
 exports! {
     [unshare: Numbers]
     extern "C" fn unshare(flags: c_int) -> c_int {
+        engage::before_lasting();
         // SAFETY: the call takes a number, and changes what the calling thread shares with others.
         let result = unsafe { raw::syscall(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]) };
         answer(result, flags & libc::CLONE_NEWUSER != 0)
@@ -31,6 +32,7 @@ exports! {
 
     [setns: Numbers]
     extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
+        engage::before_lasting();
         let args = [fd as usize, kind as usize, 0, 0, 0, 0];
         // SAFETY: the call takes numbers, and changes which namespaces the calling thread is in.
         let result = unsafe { raw::syscall(libc::SYS_setns, args) };

@@ -9,7 +9,7 @@
 //! | `PR_SET_SECCOMP` | passed on, and recorded | `filters` |
 //! | `PR_SET_SYSCALL_USER_DISPATCH` | refused under direct delivery: SIGSYS is ours, and so are calls in handlers | here |
 
-use crate::{arch, dlopen, filters, guard, ksm};
+use crate::{arch, dlopen, engage, filters, guard, ksm};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
@@ -70,6 +70,12 @@ fn dispatches([option, on, ..]: [usize; 5]) -> bool {
 
 /// Handles `prctl` for a call by its number.
 pub fn by_number(args: [usize; 5]) -> c_int {
+    if matches!(
+        args[0] as c_int,
+        libc::PR_SET_SECCOMP | PR_SET_SYSCALL_USER_DISPATCH
+    ) {
+        engage::before_lasting();
+    }
     let result = match ksm::refuses(args) || dispatches(args) {
         true => Err(Errno::INVAL),
         false => kernel(args),

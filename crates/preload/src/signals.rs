@@ -25,7 +25,7 @@ pub struct Blocked {
 
 impl Blocked {
     pub fn new() -> Self {
-        let raised = if guard::is_on() {
+        let raised = if guard::has_signals() {
             guard::signals::RAISED
         } else {
             0

@@ -29,8 +29,8 @@ use crate::dlopen;
 use crate::guard::children::exec;
 use crate::guard::{self, signals};
 use crate::{
-    ask, brk, clone, descriptors, filters, futexes, last_words, madvise, mlock, mmap, mprotect,
-    mremap, mseal, munmap, prctl,
+    ask, brk, clone, descriptors, engage, filters, futexes, last_words, madvise, mlock, mmap,
+    mprotect, mremap, mseal, munmap, prctl,
 };
 use crate::{process_madvise, raw, references, shm, stack_switch, tell, threads, vma};
 use core::ffi::{c_int, c_long};
@@ -196,6 +196,7 @@ served! {
         answer(result)
     },
     SYS_seccomp => {
+        engage::before_lasting();
         let result = guard::call::held(number, [a, b, c, d, e, f]);
         if result.is_ok() {
             filters::set_with(b);
@@ -236,7 +237,7 @@ served! {
         if guard::calls::refuse(number, c) {
             return Some(answer(Err(rustix::io::Errno::NOSYS)));
         }
-        if !guard::is_on() {
+        if !guard::has_signals() {
             return None;
         }
         signals::by_number(number, [a, b, c, d, e, f], None).map(answer)

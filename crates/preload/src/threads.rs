@@ -19,7 +19,7 @@
 //! thread ends by the bare system call, which the C library does not notice.
 
 use crate::dlopen::find_next;
-use crate::{fork, guard, init, internal_alloc, jemalloc, raw, signals, space};
+use crate::{engage, fork, guard, init, internal_alloc, jemalloc, raw, signals, space};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
@@ -164,6 +164,7 @@ exports! {
             }
             return result;
         }
+        engage::before_lasting();
         fork::finish_child();
         jemalloc::before_thread();
         // SAFETY: the caller promises valid attributes, if any.

@@ -16,8 +16,8 @@
 //! # The text of a setting
 //! Each setting is one type with one text form: `Display` writes it, `FromStr` reads it, and the error names the text
 //! and the valid values. The text is the same in an option, in a variable, and in the C library's structure.
-//! [`DeliveryChoice`], [`OnStoreFull`], [`Switch`] and [`Tell`] are words ([`word`]), and [`StoreChoice`] is a word
-//! or a path. `OrderPolicy`, `Delivery` and `Mask` are types of lower crates, which define their text forms.
+//! [`DeliveryChoice`], [`Engage`], [`OnStoreFull`], [`Switch`] and [`Tell`] are words ([`word`]), and [`StoreChoice`]
+//! is a word or a path. `OrderPolicy`, `Delivery` and `Mask` are types of lower crates, which define their text forms.
 //!
 //! # Where it may run
 //! The preloaded library reads the settings in its constructor, before the C library has set up the environment. So
@@ -32,4 +32,4 @@ pub mod word;
 
 pub use settings::{BadVariable, Record, Settings};
 pub use store::{BadStore, StoreChoice};
-pub use word::{BadWord, DeliveryChoice, OnStoreFull, Switch, Tell, Word};
+pub use word::{BadWord, DeliveryChoice, Engage, OnStoreFull, Switch, Tell, Word};

@@ -2,7 +2,7 @@
 
 use crate::store::StoreChoice;
 use crate::variables::{TABLE, Variable};
-use crate::word::{DeliveryChoice, OnStoreFull, Switch, Tell};
+use crate::word::{DeliveryChoice, Engage, OnStoreFull, Switch, Tell};
 use millpond_core::{Order, OrderPolicy};
 use millpond_mmu::Mask;
 use std::ffi::{OsStr, OsString};
@@ -30,6 +30,8 @@ pub struct Settings {
     pub store: StoreChoice,
     /// Which thread serves a fault.
     pub delivery: DeliveryChoice,
+    /// When a process begins to be managed.
+    pub engage: Engage,
     /// The orders of folios.
     pub order: OrderPolicy,
     /// The reaction to a full store.
@@ -73,6 +75,7 @@ impl Default for Settings {
             ram: None,
             store: StoreChoice::Auto,
             delivery: DeliveryChoice::Auto,
+            engage: Engage::Start,
             order: OrderPolicy::Adaptive { max: Order::MAX },
             on_store_full: OnStoreFull::Exceed,
             lazy_purge: Switch::On,

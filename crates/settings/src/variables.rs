@@ -64,7 +64,7 @@ pub struct Setting {
 }
 
 /// The users' and the run's variables, in the order in which the pages list them.
-pub static TABLE: [Variable; 22] = [
+pub static TABLE: [Variable; 23] = [
     Variable {
         name: PRELOAD,
         sets: "The preload library to use instead of the one beside the command, in ../lib/millpond, or in the command \
@@ -173,6 +173,16 @@ pub static TABLE: [Variable; 22] = [
         ..of_run(Setting {
             read: |settings, value| put(&mut settings.delivery, word(value)),
             write: |settings| Some(text(settings.delivery)),
+        })
+    },
+    Variable {
+        name: "MILLPOND_ENGAGE",
+        sets: "--engage",
+        values: "start or needed",
+        default: "start",
+        ..of_run(Setting {
+            read: |settings, value| put(&mut settings.engage, word(value)),
+            write: |settings| Some(text(settings.engage)),
         })
     },
     Variable {
@@ -349,7 +359,7 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::word::{DeliveryChoice, OnStoreFull, Tell, choices};
+    use crate::word::{DeliveryChoice, Engage, OnStoreFull, Tell, choices};
 
     fn row(name: &str) -> &'static Variable {
         TABLE.iter().find(|row| row.name == name).unwrap()
@@ -380,6 +390,7 @@ mod tests {
     fn the_values_in_a_row_match_its_setting() {
         for (name, values) in [
             ("MILLPOND_DELIVERY", choices::<DeliveryChoice>()),
+            ("MILLPOND_ENGAGE", choices::<Engage>()),
             ("MILLPOND_ON_STORE_FULL", choices::<OnStoreFull>()),
             ("MILLPOND_LAZY_PURGE", choices::<Switch>()),
             ("MILLPOND_ENCRYPT", choices::<Switch>()),

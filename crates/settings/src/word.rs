@@ -126,6 +126,15 @@ words! {
         Abort = "abort",
     }
 
+    /// When a process begins to be managed.
+    enum Engage: "time to engage" {
+        /// At its start
+        #[default]
+        Start = "start",
+        /// When its memory comes near the budget, or it makes a thread
+        Needed = "needed",
+    }
+
     /// The amount of memory that is reported to a program when it asks.
     enum Tell: "memory to report" {
         /// The budget and how much of it is left
@@ -177,6 +186,7 @@ mod tests {
     fn each_word_round_trips_through_text() {
         goes_both_ways::<DeliveryChoice>();
         goes_both_ways::<OnStoreFull>();
+        goes_both_ways::<Engage>();
         goes_both_ways::<Tell>();
         goes_both_ways::<Switch>();
     }

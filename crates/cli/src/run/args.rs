@@ -5,7 +5,7 @@ use crate::size;
 use clap::Args;
 use millpond::{Order, OrderPolicy};
 use millpond_settings::{
-    BadStore, DeliveryChoice, OnStoreFull, Settings, StoreChoice, Switch, Tell,
+    BadStore, DeliveryChoice, Engage, OnStoreFull, Settings, StoreChoice, Switch, Tell,
 };
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -65,6 +65,12 @@ pub struct RunArgs {
     /// Encrypt everything that is written to a file. Each process creates its own key and keeps it only in memory
     #[arg(long)]
     pub(crate) encrypt: bool,
+    /// When each process begins to be managed
+    ///
+    /// With `needed` a process is left to the kernel until its memory comes near the budget, or until it makes a thread
+    /// or something else that it could not be stopped in later. Then it engages, once.
+    #[arg(long, value_name = "WHEN", default_value = "start", value_parser = words::<Engage>([]))]
+    pub(crate) engage: Engage,
     /// How many pages are brought in and evicted together
     ///
     /// N, from 0 to 9, stands for 2^N pages of 4 KiB each. `adaptive` chooses the number according to the program's
@@ -100,6 +106,7 @@ impl RunArgs {
             file_max: None,
             remote_max: None,
             delivery: DeliveryChoice::Auto,
+            engage: Engage::Start,
             report: Vec::new(),
             on_store_full: OnStoreFull::Exceed,
             force_tmpfs: false,
@@ -118,6 +125,7 @@ impl RunArgs {
             ram: Some(self.ram),
             store: self.store.local.clone(),
             delivery: self.delivery,
+            engage: self.engage,
             order: self.order,
             on_store_full: self.on_store_full,
             lazy_purge: self.lazy_purge,
@@ -249,13 +257,14 @@ mod tests {
 
     #[test]
     fn each_option_is_a_setting() {
-        let options = "--store=file:/x --file-max=1M --delivery=handler --on-store-full=abort --force-tmpfs --encrypt \
-                       --order=4 --lazy-purge=off --tell=machine";
+        let options = "--store=file:/x --file-max=1M --delivery=handler --engage=needed --on-store-full=abort \
+                       --force-tmpfs --encrypt --order=4 --lazy-purge=off --tell=machine";
         let options: Vec<_> = options.split_whitespace().collect();
         let wanted = Settings {
             ram: Some(64 << 20),
             store: StoreChoice::File(Some("/x".into())),
             delivery: DeliveryChoice::Handler,
+            engage: Engage::Needed,
             order: "4".parse().unwrap(),
             on_store_full: OnStoreFull::Abort,
             lazy_purge: Switch::Off,

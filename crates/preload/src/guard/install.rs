@@ -52,8 +52,16 @@ fn install() -> Result<(), String> {
         .map_err(|error| format!("the kernel refuses a seccomp filter ({error})"))
 }
 
+/// Returns whether the kernel takes filters that trap calls.
+pub fn is_possible() -> bool {
+    const ACTION_IS_AVAILABLE: usize = 2;
+    let action = libc::SECCOMP_RET_TRAP;
+    let args = [ACTION_IS_AVAILABLE, 0, &raw const action as usize];
+    call(libc::SYS_seccomp, args).is_ok()
+}
+
 /// Returns whether this process is filtered.
-fn is_there() -> bool {
+pub fn is_there() -> bool {
     // This call is not made at the gate, where it would pass.
     // SAFETY: no kernel has a call of this number.
     let answer = unsafe { raw::unguarded(filter::PROBE as i64, [START, 0, 0, 0, 0, 0]) };

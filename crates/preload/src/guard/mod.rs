@@ -52,11 +52,24 @@ pub const START: usize = 32 << 40;
 pub const END: usize = 34 << 40;
 
 static ON: AtomicBool = AtomicBool::new(false);
+static HAS_SIGNALS: AtomicBool = AtomicBool::new(false);
+
+/// Whether the signals of faults are ours. They are before the guard is on, in a process that has yet to engage.
+#[inline]
+pub fn has_signals() -> bool {
+    HAS_SIGNALS.load(Relaxed)
+}
 
 /// Returns whether faults are delivered to the threads that fault, so that the kernel's accesses must be prepared.
 #[inline]
 pub fn is_on() -> bool {
     ON.load(Relaxed)
+}
+
+/// [`is_on`], for calls that leave something behind: a dormant process engages first.
+pub fn is_on_for_good() -> bool {
+    crate::engage::before_lasting();
+    is_on()
 }
 
 /// Returns whether the kernel's access to the bytes at `addr` must be prepared.
@@ -91,7 +104,7 @@ fn is_free(len: usize) -> bool {
 ///
 /// # Errors
 /// A line that says what the kernel refuses. In that case nothing has changed that would affect handler delivery.
-pub fn start(budget: u64, len: usize) -> Result<(), String> {
+pub fn prepare(len: usize) -> Result<(), String> {
     if !arch::HAS_GATE {
         return Err("the gate's code is for x86-64; use --delivery handler".into());
     }
@@ -107,10 +120,26 @@ pub fn start(budget: u64, len: usize) -> Result<(), String> {
         return Err(format!("the addresses from {START:#x} on are taken"));
     }
     signals::start()?;
+    HAS_SIGNALS.store(true, Relaxed);
     runtime::find();
+    Ok(())
+}
+
+/// Has the kernel stop calls that name memory in the space, from now on.
+///
+/// # Errors
+/// A line that says what the kernel refuses.
+pub fn start(budget: u64) -> Result<(), String> {
+    signals::take_back()?;
     install::filter()?;
     millpond_mmu::look_for_holds();
     holds::allow(budget / 8);
     ON.store(true, Relaxed);
     Ok(())
+}
+
+/// Returns whether the process can start the guard later: the kernel takes filters, and none of ours was inherited,
+/// which would stop calls at once.
+pub fn can_wait() -> bool {
+    !install::is_there() && install::is_possible()
 }

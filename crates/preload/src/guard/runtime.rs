@@ -39,7 +39,7 @@ static IS_ANYWHERE: AtomicBool = AtomicBool::new(false);
 /// Returns whether mappings made by the code at `caller` are left to the kernel.
 #[inline]
 pub fn maps_for_itself(caller: usize) -> bool {
-    super::is_on() && (MAPS_ARE_ITS_OWN.load(Relaxed) || calls_from_go(caller))
+    super::has_signals() && (MAPS_ARE_ITS_OWN.load(Relaxed) || calls_from_go(caller))
 }
 
 /// Returns whether a Go runtime has been seen in this process.

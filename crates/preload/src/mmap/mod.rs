@@ -16,7 +16,7 @@
 mod unfixed;
 
 use crate::vma::{self, Kind, PAGE, Range, Vmas};
-use crate::{arch, code, guard, init, jemalloc, raw, space};
+use crate::{arch, code, engage, guard, init, jemalloc, raw, space};
 use core::ffi::c_void;
 use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_HUGETLB, MAP_LOCKED,
@@ -261,6 +261,9 @@ pub unsafe extern "C" fn map_for(
     offset: i64,
     caller: usize,
 ) -> *mut c_void {
+    if prot != libc::PROT_NONE {
+        engage::before_growth(len);
+    }
     let mut request = Request {
         addr: addr as usize,
         len,

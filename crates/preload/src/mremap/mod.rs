@@ -19,7 +19,7 @@ mod foreign;
 use crate::lock::RawLock;
 use crate::signals::Blocked;
 use crate::vma::{self, Kind, PAGE, Range, Vmas};
-use crate::{fork, raw, space};
+use crate::{engage, fork, raw, space};
 use copy::{Carry, Underway};
 use core::ffi::{c_int, c_void};
 use libc::{MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
@@ -136,6 +136,11 @@ fn remap(request: Request) -> Result<usize, Errno> {
     let from_space = space::overlaps(normal.old, normal.old_len.max(1));
     if !into_space && !from_space {
         return request.to_kernel();
+    }
+    engage::before_growth(normal.new_len.saturating_sub(normal.old_len));
+    if normal.has(MREMAP_FIXED) && normal.new % vma::LEAF != normal.old % vma::LEAF {
+        // Contents that cannot move by their tables are copied beside the space, of which a dormant one has nothing.
+        engage::before_lasting();
     }
     // A fork handler of the program may move memory in a new child. The kernel notifies a thread of ours of that.
     fork::finish_child();

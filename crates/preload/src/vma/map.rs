@@ -140,6 +140,14 @@ impl Map {
             .collect()
     }
 
+    /// The managed areas whose pages may hold something, in order.
+    pub fn opened(&self) -> impl Iterator<Item = (Range, Kind)> {
+        let areas = self.areas.iter();
+        let opened =
+            areas.filter(|(_, area)| matches!(area.kind, Kind::Managed { opened: true, .. }));
+        opened.map(|(&start, area)| (start..area.end, area.kind))
+    }
+
     /// Returns whether `range` lies inside the bounds and nothing is mapped in it.
     pub fn is_free(&self, range: &Range) -> bool {
         self.gaps.holds(range)

@@ -21,6 +21,12 @@ impl Vmas {
         Ok(())
     }
 
+    /// Address and length of the ranges that stay in memory, some of them twice: for good, and while they are locked.
+    pub fn in_memory(&self) -> Vec<(usize, usize)> {
+        let all = self.pinned.all().chain(self.mlocked.all());
+        all.map(|range| (range.start, range.len())).collect()
+    }
+
     /// Returns the parts of `range` that are not pinned.
     pub fn unpinned(&self, range: Range) -> impl Iterator<Item = Range> + use<> {
         let parts = self.pinned.parts(range).into_iter();

@@ -35,6 +35,11 @@ impl Ranges {
         parts
     }
 
+    /// All ranges.
+    pub fn all(&self) -> impl Iterator<Item = &Range> {
+        self.0.iter()
+    }
+
     /// Removes a range from the set, whether it is in it or not.
     pub fn remove(&mut self, range: &Range) {
         if !range.is_empty() {

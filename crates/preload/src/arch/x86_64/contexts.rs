@@ -6,7 +6,7 @@
 //!
 //! The C library's functions save the registers and the stack of their caller, so our exports jump to them.
 
-use crate::guard::is_on;
+use crate::guard::has_signals;
 use crate::guard::signals::actions::{set_word, word};
 use crate::guard::signals::{never_blocked, this};
 use core::ffi::c_int;
@@ -15,7 +15,7 @@ use libc::ucontext_t;
 
 /// Adjusts a context so that a thread can safely continue in it, and returns the function to jump to.
 unsafe extern "C" fn fit(context: *mut ucontext_t, swaps: bool) -> usize {
-    if is_on() && !context.is_null() {
+    if has_signals() && !context.is_null() {
         // The kernel's structure has a set of 64 signals there, followed by other fields.
         // SAFETY: the caller promises a context, which is its own.
         unsafe {

@@ -10,7 +10,7 @@
 //! KVM is not given managed memory, and the program gets an error (`EINVAL`, with a line for the user).
 
 use crate::guard::call::held;
-use crate::guard::is_on;
+use crate::guard::{is_on, is_on_for_good};
 use crate::space;
 use core::ffi::{c_int, c_ulong};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -34,7 +34,7 @@ exports! {
     /// The third argument is in its place whether or not the caller has passed one.
     [ioctl: Held]
     unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, argument: usize) -> c_int {
-        if is_on() && KVM_MEMORY.contains(&command) {
+        if KVM_MEMORY.contains(&command) && is_on_for_good() {
             // SAFETY: the caller passes the command's structure.
             let memory = unsafe { (argument as *const u64).add(3).read_unaligned() };
             if space::contains(memory as usize) {

@@ -12,7 +12,7 @@
 //! inherited, and a child that has no managed memory would silently lose its rings.)
 
 use crate::dlopen::find_next;
-use crate::guard::is_on;
+use crate::guard::is_on_for_good;
 use core::ffi::{c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -24,7 +24,7 @@ pub fn refuse(number: c_long, mark: usize) -> bool {
         libc::SYS_io_setup => mark != millpond::IO_OF_STORE,
         _ => false,
     };
-    let is_refused = is_asked && is_on();
+    let is_refused = is_asked && is_on_for_good();
     if is_refused {
         say();
     }
@@ -61,7 +61,7 @@ exports! {
     [io_setup: Held]
     unsafe extern "C" fn io_setup(count: c_int, context: *mut c_void) -> c_int {
         type Setup = unsafe extern "C" fn(c_int, *mut c_void) -> c_int;
-        if is_on() {
+        if is_on_for_good() {
             return refused();
         }
         match find_next(c"io_setup") {
@@ -75,7 +75,7 @@ exports! {
     [io_setup: Held]
     unsafe extern "C" fn io_queue_init(count: c_int, context: *mut c_void) -> c_int {
         type Setup = unsafe extern "C" fn(c_int, *mut c_void) -> c_int;
-        if is_on() {
+        if is_on_for_good() {
             return refused();
         }
         match find_next(c"io_queue_init") {
@@ -93,7 +93,7 @@ exports! {
         flags: c_uint,
     ) -> c_int {
         type Setup = unsafe extern "C" fn(c_uint, *mut c_void, c_uint) -> c_int;
-        if is_on() {
+        if is_on_for_good() {
             return refused();
         }
         match find_next(c"io_uring_queue_init") {
@@ -113,7 +113,7 @@ exports! {
         params: *mut c_void,
     ) -> c_int {
         type Setup = unsafe extern "C" fn(c_uint, *mut c_void, *mut c_void) -> c_int;
-        if is_on() {
+        if is_on_for_good() {
             return refused();
         }
         match find_next(c"io_uring_queue_init_params") {

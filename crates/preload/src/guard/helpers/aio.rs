@@ -7,7 +7,7 @@
 
 use super::notice::{self, Event};
 use crate::guard::call;
-use crate::guard::is_on;
+use crate::guard::is_on_for_good;
 use crate::guard::real::Real;
 use crate::raw;
 use core::ffi::{c_int, c_void};
@@ -112,7 +112,7 @@ unsafe fn done(control: *mut Control, answer: Result<usize, Errno>) {
 unsafe fn one(real: &Real<One>, control: *mut Control, operation: c_int) -> c_int {
     match real.get() {
         // SAFETY: the caller guarantees this.
-        Some(real) if !is_on() => unsafe { real(control) },
+        Some(real) if !is_on_for_good() => unsafe { real(control) },
         _ => {
             // SAFETY: the caller guarantees a valid block.
             unsafe { perform(control, operation) };
@@ -143,7 +143,7 @@ exports! {
 
     [fsync: Numbers]
     unsafe extern "C" fn aio_fsync64(how: c_int, control: *mut Control) -> c_int
-        = SYNC if !is_on(), else unsafe {
+        = SYNC if !is_on_for_good(), else unsafe {
             sync(how, control)
         }
 
@@ -157,7 +157,7 @@ exports! {
         count: c_int,
         event: *const Event,
     ) -> c_int
-        = LIST if !is_on(), else unsafe {
+        = LIST if !is_on_for_good(), else unsafe {
             all(mode, list, count, event)
         }
 

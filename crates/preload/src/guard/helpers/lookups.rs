@@ -4,7 +4,7 @@
 //! it would otherwise have continued.
 
 use super::notice::{self, Event};
-use crate::guard::is_on;
+use crate::guard::is_on_for_good;
 use core::ffi::{c_char, c_int};
 
 /// `struct gaicb`.
@@ -31,7 +31,7 @@ exports! {
     ) -> c_int {
         const WAIT: c_int = 0;
         const NO_WAIT: c_int = 1;
-        if !is_on() {
+        if !is_on_for_good() {
             return match LOOKUP.get() {
                 // SAFETY: the caller guarantees this.
                 Some(real) => unsafe { real(mode, list, count, event) },

@@ -5,7 +5,7 @@
 //! unblocks all signals before it calls the program.
 
 use crate::guard::children::apart::Apart;
-use crate::guard::is_on;
+use crate::guard::is_on_for_good;
 use core::ffi::c_int;
 use rustix::io::Errno;
 
@@ -17,7 +17,7 @@ exports! {
         let Some(real) = NOTIFY.get() else {
             return crate::c_answer(Err(Errno::NOSYS)) as c_int;
         };
-        let _apart = is_on().then(Apart::begin);
+        let _apart = is_on_for_good().then(Apart::begin);
         // SAFETY: the caller guarantees this.
         unsafe { real(queue, event) }
     }

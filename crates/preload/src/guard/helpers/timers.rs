@@ -9,7 +9,7 @@
 
 use super::notice::{self, Event};
 use crate::guard::children::attributes;
-use crate::guard::is_on;
+use crate::guard::is_on_for_good;
 use crate::guard::signals::RAISED;
 use crate::raw;
 use crate::signals::Blocked;
@@ -223,7 +223,7 @@ exports! {
     ) -> c_int {
         // SAFETY: the caller guarantees a valid event, or none.
         let asked =
-            unsafe { event.as_ref() }.filter(|event| is_on() && event.how == libc::SIGEV_THREAD);
+            unsafe { event.as_ref() }.filter(|event| event.how == libc::SIGEV_THREAD && is_on_for_good());
         let Some(asked) = asked else {
             return match CREATE.get() {
                 // SAFETY: the caller guarantees this.

@@ -71,6 +71,32 @@ pub fn start() -> Result<(), String> {
     Ok(())
 }
 
+/// Puts our handlers back where the program has put others past us, which are the program's from then on.
+///
+/// # Errors
+/// A line that says what the kernel refuses.
+pub fn take_back() -> Result<(), String> {
+    let refused = |error: Errno| format!("the kernel installs no signal handlers ({error})");
+    let ours = [
+        handlers::on_sigbus as *const () as usize,
+        handlers::on_sigsys as *const () as usize,
+        frames::entry(),
+    ];
+    let writer = Writer::begin();
+    for signal in 1..=table::LAST {
+        let Some(record) = Record::of(signal) else {
+            continue;
+        };
+        let action = kernels(signal, None).map_err(refused)?;
+        let is_known = record.get().handler == action.handler && !is_raised(signal);
+        if !is_known && !ours.contains(&action.handler) {
+            record.set(&writer, &action);
+            install(signal, &action).map_err(refused)?;
+        }
+    }
+    Ok(())
+}
+
 /// Reinstalls our handler for a signal after its purpose has changed.
 ///
 /// # Errors
@@ -322,7 +348,7 @@ exports! {
         new: *const libc::sigaction,
         old: *mut libc::sigaction,
     ) -> c_int
-        = SIGACTION.must() if !guard::is_on(), else unsafe {
+        = SIGACTION.must() if !guard::has_signals(), else unsafe {
             crate::c_result(act(signal, new, old))
         }
 

@@ -106,6 +106,33 @@ unsafe extern "C" fn end_thread(_: *mut c_void) {
     }
 }
 
+/// Takes the calling thread's stack back from a program that has set one past us, which it believes to have from then
+/// on. One that cannot be taken back, because a handler runs on it, stays in memory.
+pub fn take_back() {
+    let words = thread::this();
+    let at = words.stack.load(Relaxed);
+    let Ok(now) = in_kernel(None) else { return };
+    if at == 0 || is_ours(&now) {
+        return;
+    }
+    let is_set = now.ss_flags & libc::SS_DISABLE == 0;
+    words.set.store(now.ss_sp as usize, Relaxed);
+    words
+        .set_len
+        .store(if is_set { now.ss_size } else { 0 }, Relaxed);
+    words
+        .set_flags
+        .store((now.ss_flags & DISARMS) as u32 as usize, Relaxed);
+    let ours = libc::stack_t {
+        ss_sp: at as *mut c_void,
+        ss_flags: 0,
+        ss_size: words.stack_len.load(Relaxed),
+    };
+    if in_kernel(Some(&ours)).is_err() {
+        keep(now.ss_sp as usize, now.ss_size);
+    }
+}
+
 fn give_back(at: usize, len: usize) {
     let is_kept = len == STACK
         && FREE
@@ -301,7 +328,7 @@ pub fn by_number(args: [usize; 6], context: Option<&mut libc::ucontext_t>) -> Re
 exports! {
     [sigaltstack: Held]
     unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int
-        = SIGALTSTACK.must() if !guard::is_on(), else {
+        = SIGALTSTACK.must() if !guard::has_signals(), else {
             let args = [new as usize, old as usize, 0, 0, 0, 0];
             crate::c_result(by_number(args, None).map(drop))
         }

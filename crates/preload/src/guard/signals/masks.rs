@@ -178,7 +178,7 @@ exports! {
         set: *const libc::sigset_t,
         old: *mut libc::sigset_t,
     ) -> c_int
-        = PTHREAD_SIGMASK.must() if !guard::is_on(), else {
+        = PTHREAD_SIGMASK.must() if !guard::has_signals(), else {
             // SAFETY: the caller guarantees what this call needs.
             match unsafe { change_by_function(how, set, old) } {
                 Ok(()) => 0,
@@ -192,7 +192,7 @@ exports! {
         set: *const libc::sigset_t,
         old: *mut libc::sigset_t,
     ) -> c_int
-        = SIGPROCMASK.must() if !guard::is_on(), else unsafe {
+        = SIGPROCMASK.must() if !guard::has_signals(), else unsafe {
             crate::c_result(change_by_function(how, set, old))
         }
 }

@@ -106,6 +106,17 @@ pub fn start() -> Result<(), String> {
     masks::start()
 }
 
+/// Takes the signals of faults back from a program that has changed them by instructions of its own, which nobody sees
+/// before there is a filter.
+///
+/// # Errors
+/// A line that says what the system refuses.
+pub fn take_back() -> Result<(), String> {
+    alternate::take_back();
+    actions::take_back()?;
+    masks::unblock_too(never_blocked())
+}
+
 /// Makes sure that SIGSEGV always arrives, like SIGBUS, because absent pages are closed. This must be called before
 /// any thread touches managed memory.
 ///

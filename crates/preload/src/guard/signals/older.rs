@@ -50,7 +50,7 @@ fn handler_or_error(answer: Result<Handler, Errno>) -> Handler {
 exports! {
     [rt_sigaction: Thread]
     unsafe extern "C" fn signal(signal: c_int, handler: Handler) -> Handler
-        = SIGNAL.must() if !guard::is_on(), else {
+        = SIGNAL.must() if !guard::has_signals(), else {
             let mask = if is_known(signal) { bit(signal) } else { 0 };
             let interrupts = INTERRUPTING.load(Relaxed) & mask != 0;
             let flags = if interrupts { 0 } else { libc::SA_RESTART };
@@ -65,7 +65,7 @@ exports! {
 
     [rt_sigaction: Thread]
     unsafe extern "C" fn __sysv_signal(signal: c_int, handler: Handler) -> Handler
-        = SYSV_SIGNAL.must() if !guard::is_on(), else {
+        = SYSV_SIGNAL.must() if !guard::has_signals(), else {
             /// `SA_INTERRUPT`, which newer kernels ignore.
             const INTERRUPT: c_int = 0x2000_0000;
             let flags = libc::SA_RESETHAND | libc::SA_NODEFER | INTERRUPT;
@@ -77,31 +77,31 @@ exports! {
 
     [rt_sigaction: Thread]
     unsafe extern "C" fn sigset(signal: c_int, handler: Handler) -> Handler
-        = SIGSET.must() if !guard::is_on(), else {
+        = SIGSET.must() if !guard::has_signals(), else {
             handler_or_error(sigset_with(signal, handler))
         }
 
     [rt_sigprocmask: Thread]
     unsafe extern "C" fn sighold(signal: c_int) -> c_int
-        = SIGHOLD.must() if !guard::is_on(), else {
+        = SIGHOLD.must() if !guard::has_signals(), else {
             change_one(libc::SIG_BLOCK, signal)
         }
 
     [rt_sigprocmask: Thread]
     unsafe extern "C" fn sigrelse(signal: c_int) -> c_int
-        = SIGRELSE.must() if !guard::is_on(), else {
+        = SIGRELSE.must() if !guard::has_signals(), else {
             change_one(libc::SIG_UNBLOCK, signal)
         }
 
     [rt_sigaction: Thread]
     unsafe extern "C" fn sigignore(signal: c_int) -> c_int
-        = SIGIGNORE.must() if !guard::is_on(), else {
+        = SIGIGNORE.must() if !guard::has_signals(), else {
             c_result(set(signal, libc::SIG_IGN, 0, 0).map(drop))
         }
 
     [rt_sigaction: Thread]
     unsafe extern "C" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int
-        = SIGINTERRUPT.must() if !guard::is_on(), else {
+        = SIGINTERRUPT.must() if !guard::has_signals(), else {
             // SAFETY: zeros are a valid action, and there is room here for the previous one.
             let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
             let read = match is_known(signal) {
@@ -125,40 +125,40 @@ exports! {
 
     [rt_sigprocmask: Thread]
     unsafe extern "C" fn sigblock(mask: c_int) -> c_int
-        = SIGBLOCK.must() if !guard::is_on(), else {
+        = SIGBLOCK.must() if !guard::has_signals(), else {
             old_mask(libc::SIG_BLOCK, mask)
         }
 
     [rt_sigprocmask: Thread]
     unsafe extern "C" fn sigsetmask(mask: c_int) -> c_int
-        = SIGSETMASK.must() if !guard::is_on(), else {
+        = SIGSETMASK.must() if !guard::has_signals(), else {
             old_mask(libc::SIG_SETMASK, mask)
         }
 
     [rt_sigprocmask: Thread]
     unsafe extern "C" fn siggetmask() -> c_int
-        = SIGGETMASK.must() if !guard::is_on(), else {
+        = SIGGETMASK.must() if !guard::has_signals(), else {
             old_mask(libc::SIG_BLOCK, 0)
         }
 
     /// BSD's `sigpause`.
     [rt_sigsuspend: Thread]
     unsafe extern "C-unwind" fn sigpause(mask: c_int) -> c_int
-        = SIGPAUSE.must() if !guard::is_on(), else unsafe {
+        = SIGPAUSE.must() if !guard::has_signals(), else unsafe {
             pause_under(mask)
         }
 
     /// `sigpause` for programs of System V.
     [rt_sigsuspend: Thread]
     unsafe extern "C-unwind" fn __xpg_sigpause(signal: c_int) -> c_int
-        = XPG_SIGPAUSE.must() if !guard::is_on(), else unsafe {
+        = XPG_SIGPAUSE.must() if !guard::has_signals(), else unsafe {
             pause_without(signal)
         }
 
     /// Either of the two.
     [rt_sigsuspend: Thread]
     unsafe extern "C-unwind" fn __sigpause(signal_or_mask: c_int, is_signal: c_int) -> c_int
-        = PRIVATE_SIGPAUSE.must() if !guard::is_on(), else unsafe {
+        = PRIVATE_SIGPAUSE.must() if !guard::has_signals(), else unsafe {
             match is_signal {
                 0 => pause_under(signal_or_mask),
                 _ => pause_without(signal_or_mask),

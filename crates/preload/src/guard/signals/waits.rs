@@ -106,7 +106,7 @@ exports! {
     [rt_sigsuspend: Held]
     unsafe extern "C-unwind" fn sigsuspend(mask: Mask) -> c_int {
         let real = SIGSUSPEND.must();
-        if !guard::is_on() {
+        if !guard::has_signals() {
             // SAFETY: the caller guarantees what this call needs.
             return unsafe { real(mask) };
         }
@@ -126,7 +126,7 @@ exports! {
         timeout: *const libc::timespec,
         mask: Mask,
     ) -> c_int
-        = PPOLL.must() if !guard::is_on(), else unsafe {
+        = PPOLL.must() if !guard::has_signals(), else unsafe {
             // The kernel writes the remaining time, which the program does not expect.
             let left = timeout.as_ref().copied();
             let left = left
@@ -145,7 +145,7 @@ exports! {
         mask: Mask,
         len: usize,
     ) -> c_int
-        = PPOLL_CHK.must() if is_too_short(len, count) || !guard::is_on(), else unsafe {
+        = PPOLL_CHK.must() if is_too_short(len, count) || !guard::has_signals(), else unsafe {
             ppoll(fds, count, timeout, mask)
         }
 
@@ -158,7 +158,7 @@ exports! {
         timeout: *const libc::timespec,
         mask: Mask,
     ) -> c_int
-        = PSELECT.must() if !guard::is_on(), else unsafe {
+        = PSELECT.must() if !guard::has_signals(), else unsafe {
             // The kernel writes the remaining time, which the program does not expect.
             let left = timeout.as_ref().copied();
             let left = left
@@ -185,7 +185,7 @@ exports! {
         timeout: c_int,
         mask: Mask,
     ) -> c_int
-        = EPOLL_PWAIT.must() if !guard::is_on(), else unsafe {
+        = EPOLL_PWAIT.must() if !guard::has_signals(), else unsafe {
             let args = [
                 epoll as usize,
                 events as usize,
@@ -205,7 +205,7 @@ exports! {
         timeout: *const libc::timespec,
         mask: Mask,
     ) -> c_int
-        = EPOLL_PWAIT2.must() if !guard::is_on(), else unsafe {
+        = EPOLL_PWAIT2.must() if !guard::has_signals(), else unsafe {
             let args = [
                 epoll as usize,
                 events as usize,

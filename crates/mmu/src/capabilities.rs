@@ -132,8 +132,8 @@ pub fn serves_user_mode(mask: Mask) -> bool {
 }
 
 /// Whether an arena that the kernel has backed alone can be taken over here
-/// ([`RealMemory::take_over`](crate::RealMemory::take_over)): userfaultfd must be allowed and move pages (Linux 6.8), and
-/// the page tables must tell the kernel's page of zeros from others (Linux 6.7).
+/// ([`RealMemory::take_over`](crate::RealMemory::take_over)): userfaultfd must be allowed and move pages (Linux 6.8),
+/// and the page tables must tell the kernel's page of zeros from others (Linux 6.7).
 #[must_use]
 pub fn can_take_over(mask: Mask) -> bool {
     let moves = |fd: OwnedFd| {

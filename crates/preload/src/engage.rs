@@ -1,23 +1,23 @@
 //! Engaging: a process that may wait pays for Millpond only when its memory comes near the budget.
 //!
-//! With `--engage needed` a process begins *dormant*. Its mappings lie in the space, as always, and the account of them
-//! is kept, but the kernel backs them: there is no userfaultfd, no filter, no thread, no store. Only the signals of
-//! faults are ours from the start, and a few descriptors are in reserve. The process *engages*
-//! once, from a call of its own, and is from then on as if it had been managed from its start.
+//! With `--engage needed` a process begins *dormant*. Its mappings lie in the space, as always, and the account of
+//! them is kept, but the kernel backs them: there is no userfaultfd, no filter, no thread, no store. Only the signals
+//! of faults are ours from the start, and a few descriptors are in reserve. The process *engages* once, from a call
+//! of its own, and is from then on as if it had been managed from its start.
 //!
-//! *When.* The process has a lease: it may map so many bytes before anybody looks. When they are used up, the kernel is
-//! asked what the process could have in memory at most: all that it may write to, written or not, and what it has of
-//! files. As long as that fits into the budget, the lease is renewed. So no thread has to look, and the budget cannot
-//! be exceeded between two looks. A program that maps far more than it touches engages early, and pays what it would
-//! have paid from its start.
+//! *When.* The process has a lease: it may map so many bytes before anybody looks. When they are used up, the kernel
+//! is asked what the process could have in memory at most: all that it may write to, written or not, and what it has
+//! of files. As long as that fits into the budget, the lease is renewed. So no thread has to look, and the budget
+//! cannot be exceeded between two looks. A program that maps far more than it touches engages early, and pays what it
+//! would have paid from its start.
 //!
-//! *Where it is safe.* The process has one thread when it engages: what it calls to make another one engages first. So
-//! no thread touches the memory that is being taken over, and none is inside a system call when the filter comes. A
-//! signal handler may be what engages: the call that it interrupted has ended by then, and is looked at by the filter
-//! when it is made again. The signals of faults are ours from the start, in every mask. Calls that leave something
-//! behind that the kernel works on later (helper threads of the C library, rings, references to pages), and calls
-//! after which the process might no longer be able to engage (filters of its own, another root), engage first as well
-//! ([`before_lasting`]).
+//! *Where it is safe.* The process has one thread when it engages: what it calls to make another one engages first.
+//! So no thread touches the memory that is being taken over, and none is inside a system call when the filter comes.
+//! A signal handler may be what engages: the call that it interrupted has ended by then, and is looked at by the
+//! filter when it is made again. The signals of faults are ours from the start, in every mask. Calls that leave
+//! something behind that the kernel works on later (helper threads of the C library, rings, references to pages), and
+//! calls after which the process might no longer be able to engage (filters of its own, another root), engage first
+//! as well ([`before_lasting`]).
 //!
 //! *Who begins engaged.* Everything but direct delivery by userfaultfd on a kernel that moves pages (Linux 6.8), a
 //! process that has inherited the filter, and a run that is recorded.
@@ -44,7 +44,8 @@ const ENGAGING: u8 = 2;
 
 /// What the tables of a process take when it engages: a part of the budget, as a divisor, and bytes besides.
 const TABLES: (usize, usize) = (32, 4 << 20);
-/// The part of the budget, as a divisor, that is leased at a time. What a process has of files grows unseen meanwhile.
+/// The part of the budget, as a divisor, that is leased at a time. What a process has of files grows unseen
+/// meanwhile.
 const LEASES: usize = 8;
 
 static STATE: AtomicU8 = AtomicU8::new(ENGAGED);
@@ -103,8 +104,8 @@ pub fn before_lasting() {
     }
 }
 
-/// Is called before a child is made with these flags of `clone`. One that runs beside its parent in the same memory, or
-/// shares its table of descriptors, leaves no moment in which the process has one thread.
+/// Is called before a child is made with these flags of `clone`. One that runs beside its parent in the same memory,
+/// or shares its table of descriptors, leaves no moment in which the process has one thread.
 pub fn before_clone(flags: u64) {
     let shares = (libc::CLONE_VM | libc::CLONE_FILES) as u64;
     if flags & shares != 0 && flags & libc::CLONE_VFORK as u64 == 0 {
@@ -144,8 +145,8 @@ fn room() -> Option<usize> {
     Some(most.saturating_sub(taken))
 }
 
-/// The bytes that the process has in memory at most, however much of its own it touches: all private memory that it may
-/// write to (`data` of `/proc/self/statm`, with the stack), and what it has of files and shared memory.
+/// The bytes that the process has in memory at most, however much of its own it touches: all private memory that it
+/// may write to (`data` of `/proc/self/statm`, with the stack), and what it has of files and shared memory.
 fn at_most_in_memory() -> Option<usize> {
     let mut text = [0u8; 128];
     let path = c"/proc/self/statm".as_ptr() as usize;

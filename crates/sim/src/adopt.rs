@@ -12,7 +12,8 @@ const RUNS: u32 = 6;
 const PAGES: u32 = 200;
 
 impl World {
-    /// Maps some pages of a new region, of folios of at most this order, with contents, and has the core adopt them, as a process does that engages.
+    /// Maps some pages of a new region, of folios of at most this order, with contents, and has the core adopt them,
+    /// as a process does that engages.
     ///
     /// # Errors
     /// A rule is broken.

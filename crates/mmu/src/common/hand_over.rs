@@ -8,13 +8,13 @@ use crate::error::MmuError;
 use crate::report;
 use crate::sys::remap;
 
-/// The most mappings of a range that moves while threads may touch it. An area gets one more each time that it is moved
-/// and then grows where it is; a copy makes it one mapping again.
+/// The most mappings of a range that moves while threads may touch it. An area gets one more each time that it is
+/// moved and then grows where it is; a copy makes it one mapping again.
 const MAX_MAPPINGS: usize = 64;
 
 impl Common {
-    /// Moves the tables of a range, one mapping after the other. Only Linux 6.17 and later move several by one call, and
-    /// none where userfaultfd is registered.
+    /// Moves the tables of a range, one mapping after the other. Only Linux 6.17 and later move several by one call,
+    /// and none where userfaultfd is registered.
     ///
     /// # Safety
     /// Both ranges are inside the arena, and the conditions of

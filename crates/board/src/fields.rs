@@ -313,6 +313,10 @@ fields! {
     RemoteAway = "remote_away_ms",
     /// How often the program asked how much memory there is and was given its budget.
     AskedMemory = "asked_memory",
+    /// 1 while the process is dormant: the kernel serves it alone, and it has been near its budget at no time.
+    Dormant = "dormant",
+    /// Wall time after which the process engaged, in nanoseconds; zero if it was managed from its start, or is dormant.
+    Engaged = "engaged_ns",
 }
 
 const _: () = assert!(Field::ALL.len() <= FIELD_ROOM);

@@ -29,7 +29,7 @@ use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, Kind, PAGE};
 use crate::{descriptors, exit, init, raw, space};
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
 use millpond::BuildError;
 use millpond::space::{Opened, Space};
 use millpond_settings::{DeliveryChoice, Engage, Settings};
@@ -54,6 +54,9 @@ static LEASE: AtomicUsize = AtomicUsize::new(0);
 /// The bytes that are read-only now and may hold something: the kernel does not count them as data.
 static READ_ONLY: AtomicUsize = AtomicUsize::new(0);
 
+/// The time at which the process engaged, in nanoseconds, or 0.
+static ENGAGED_AT: AtomicU64 = AtomicU64::new(0);
+
 /// What a dormant process keeps of its start.
 static SETTINGS: OnceLock<(Settings, init::Sizes)> = OnceLock::new();
 
@@ -61,6 +64,11 @@ static SETTINGS: OnceLock<(Settings, init::Sizes)> = OnceLock::new();
 #[inline]
 pub fn is_dormant() -> bool {
     STATE.load(Relaxed) == DORMANT
+}
+
+/// Returns the time at which the process engaged, if it did not begin engaged.
+pub fn engaged_at() -> Option<u64> {
+    Some(ENGAGED_AT.load(Relaxed)).filter(|&at| at > 0)
 }
 
 /// Whether a process with these settings may begin dormant.
@@ -198,6 +206,7 @@ pub fn now() {
                 )),
             }
         }
+        ENGAGED_AT.store(millpond_board::now_ns(), Relaxed);
         STATE.store(ENGAGED, Relaxed);
     });
 }

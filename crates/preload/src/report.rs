@@ -5,7 +5,7 @@
 //! correct.
 
 use crate::stack_switch::on_safe_stack;
-use crate::{code, decay, last_thread, space, tell};
+use crate::{code, decay, engage, last_thread, space, tell};
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 use millpond::Stats;
 use millpond::publish::{self, StorePeaks};
@@ -63,6 +63,21 @@ struct Reporter {
     before: Fields,
 }
 
+impl Reporter {
+    /// Writes the budget of a dormant process, for which no tick writes anything.
+    fn announce(&self) {
+        if !engage::is_dormant() {
+            return;
+        }
+        let mut fields = fields(&Stats {
+            ram: space::get().map_or(0, |space| space.stats().ram),
+            ..Stats::default()
+        });
+        set_engaged(&mut fields, self);
+        self.slot.publish(State::Running, &fields);
+    }
+}
+
 static REPORTER: AtomicPtr<Reporter> = AtomicPtr::new(core::ptr::null_mut());
 static PEAKS: StorePeaks = StorePeaks::new();
 
@@ -85,13 +100,15 @@ pub fn begin(path: &Path, name: &str) {
     let Ok(board) = Board::open(path) else { return };
     let pid = own_pid();
     if let Ok(slot) = board.claim(pid as u32, name) {
-        set(Reporter {
+        let reporter = Reporter {
             board,
             slot,
             pid,
             since_ns: now_ns(),
             before: Fields::default(),
-        });
+        };
+        reporter.announce();
+        set(reporter);
         millpond_mmu::report::set_keeper(keep_last_words);
     }
 }
@@ -112,13 +129,15 @@ pub fn begin_in_child() {
     match parent.board.claim_forked(pid as u32, parent.slot) {
         Ok(slot) => {
             let before = space::get().map_or_else(Fields::default, |space| fields(&space.stats()));
-            set(Reporter {
+            let reporter = Reporter {
                 board: parent.board,
                 slot,
                 pid,
                 since_ns: now_ns(),
                 before,
-            });
+            };
+            reporter.announce();
+            set(reporter);
         }
         Err(_) => REPORTER.store(core::ptr::null_mut(), Release),
     }
@@ -142,8 +161,18 @@ pub fn publish(state: State) {
     publish::set_pressure(&mut fields, &space.pressure());
     publish::resident().write_to(&mut fields);
     fields.set(Field::AskedMemory, tell::asked());
+    set_engaged(&mut fields, reporter);
     fields.set(Field::Wall, now_ns().saturating_sub(reporter.since_ns));
     reporter.slot.publish(state, &fields);
+}
+
+/// Sets whether and when the process engaged.
+fn set_engaged(fields: &mut Fields, reporter: &Reporter) {
+    fields.set(Field::Dormant, u64::from(engage::is_dormant()));
+    if let Some(at) = engage::engaged_at() {
+        // The child of a fork may have inherited a time before its own start.
+        fields.set(Field::Engaged, at.saturating_sub(reporter.since_ns).max(1));
+    }
 }
 
 /// Checks whether lazily freed memory was reused, by looking at its bytes. That takes too long to do on every tick,

@@ -27,8 +27,12 @@ assert os.waitpid(child, 0)[1] == 0
 ";
 
 fn run(directory: &TempDir, options: &[&str], script: &str) -> Output {
+    run_in("32M", directory, options, script)
+}
+
+fn run_in(ram: &str, directory: &TempDir, options: &[&str], script: &str) -> Output {
     let ran = Command::new(millpond())
-        .args(["run", "--ram", "32M"])
+        .args(["run", "--ram", ram])
         .args(options)
         .args(["--", PYTHON, "-c", script])
         .current_dir(directory)
@@ -125,6 +129,42 @@ fn the_report_of_a_run_without_a_file_has_no_series() {
     assert!(report.get("series_step_ns").is_none());
     let ran = run(&directory, &["--report", "none"], "print(1)");
     assert!(ran.stderr.is_empty());
+}
+
+/// Checks that a child that does little stays dormant, and that its parent engages when it exceeds the budget.
+#[test]
+fn the_report_counts_processes_that_stayed_dormant() {
+    if !can_run(&[(PYTHON, "python3")]) {
+        return;
+    }
+    let _alone = alone();
+    let directory = TempDir::new().unwrap();
+    let script = "
+import os
+child = os.fork()
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+data = bytearray(b'x' * (96 << 20))
+assert data.count(b'x') == 96 << 20
+";
+    let options = [
+        "--engage", "needed", "--report", "text", "--report", "out.json",
+    ];
+    let ran = run_in("64M", &directory, &options, script);
+    let text = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(text.contains("2, 1 of them dormant to the end"), "{text}");
+    let report = read_report(&directory.path().join("out.json"));
+    let seen = |field: &str| {
+        let processes = report["processes"].as_array().unwrap();
+        let of = |one: &Value| one[field].as_u64().unwrap();
+        (of(&processes[0]), of(&processes[1]))
+    };
+    assert_eq!(seen("dormant"), (0, 1));
+    let (parent, child) = seen("engaged_ns");
+    assert!(parent > 0 && child == 0, "{parent} {child}");
+    let peak = report["peak_resident_bytes"].as_u64().unwrap();
+    assert!(peak <= 65 * MIB, "{peak}");
 }
 
 /// Colours are for a terminal, and not for one whose user has asked for none. The variables that

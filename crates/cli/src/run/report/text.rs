@@ -22,7 +22,7 @@ impl fmt::Display for Report {
         self.write_peak(f, processes)?;
         self.write_own_part(f)?;
         if processes > 1 {
-            writeln!(f, "  processes       {processes}")?;
+            writeln!(f, "  processes       {processes}{}", self.dormant())?;
         }
         self.write_unmanaged(f)?;
         self.write_killed(f)?;
@@ -53,6 +53,18 @@ impl Report {
             "millpond: {}: {end} after {wall} ({cpu} of processor time)",
             self.program
         )
+    }
+
+    /// Says how many processes stayed dormant, if any did.
+    fn dormant(&self) -> String {
+        let stayed = self
+            .processes
+            .iter()
+            .filter(|one| !one.became_another && number(&one.fields, Field::Dormant) == 1);
+        match stayed.count() {
+            0 => String::new(),
+            dormant => format!(", {dormant} of them dormant to the end"),
+        }
     }
 
     fn write_not_in_force(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -131,7 +131,7 @@ pub fn serves_user_mode(mask: Mask) -> bool {
     !mask.uffd && descriptor::open_for_user_mode().is_ok()
 }
 
-/// Whether an arena that the kernel has backed alone can be taken over here
+/// Returns whether an arena that only the kernel has backed can be taken over here
 /// ([`RealMemory::take_over`](crate::RealMemory::take_over)): userfaultfd must be allowed and move pages (Linux 6.8),
 /// and the page tables must tell the kernel's page of zeros from others (Linux 6.7).
 #[must_use]

@@ -30,7 +30,7 @@ const PIECE: usize = 32 << 20;
 pub(crate) struct Reservation {
     base: usize,
     len: usize,
-    /// Whether the addresses were somebody else's before, and stay mapped when the value is dropped.
+    /// Whether the addresses were reserved by somebody else and stay mapped when the value is dropped.
     lent: bool,
 }
 
@@ -110,7 +110,7 @@ impl Reservation {
         }
     }
 
-    /// Whether the addresses were reserved before.
+    /// Returns whether the addresses had been reserved before.
     pub(crate) fn is_lent(&self) -> bool {
         self.lent
     }

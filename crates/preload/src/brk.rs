@@ -66,7 +66,7 @@ impl Vmas {
     }
 }
 
-/// Is called before the break moves to `wanted`.
+/// Called before the break moves to `wanted`.
 fn before(wanted: usize) {
     let brk = vma::locked(|vmas| vmas.heap.brk).unwrap_or(0);
     if brk > 0 {

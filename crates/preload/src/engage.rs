@@ -42,16 +42,17 @@ const DORMANT: u8 = 1;
 /// The state while the process engages.
 const ENGAGING: u8 = 2;
 
-/// What the tables of a process take when it engages: a part of the budget, as a divisor, and bytes besides.
+/// The memory that a process's tables take when it engages: a fraction of the budget, as a divisor, and some bytes in
+/// addition.
 const TABLES: (usize, usize) = (32, 4 << 20);
-/// The part of the budget, as a divisor, that is leased at a time. What a process has of files grows unseen
-/// meanwhile.
+/// The fraction of the budget, as a divisor, that is leased at a time. In the meantime resident pages of files grow
+/// unseen.
 const LEASES: usize = 8;
 
 static STATE: AtomicU8 = AtomicU8::new(ENGAGED);
-/// The bytes that may still be mapped before the next look.
+/// The number of bytes that may still be mapped before the next look.
 static LEASE: AtomicUsize = AtomicUsize::new(0);
-/// The bytes that are read-only now and may hold something: the kernel does not count them as data.
+/// The number of bytes that became read-only and may hold something: the kernel does not count them as data.
 static READ_ONLY: AtomicUsize = AtomicUsize::new(0);
 
 /// The time at which the process engaged, in nanoseconds, or 0.
@@ -60,7 +61,7 @@ static ENGAGED_AT: AtomicU64 = AtomicU64::new(0);
 /// What a dormant process keeps of its start.
 static SETTINGS: OnceLock<(Settings, init::Sizes)> = OnceLock::new();
 
-/// Whether the kernel serves this process alone so far.
+/// Returns whether only the kernel serves this process so far.
 #[inline]
 pub fn is_dormant() -> bool {
     STATE.load(Relaxed) == DORMANT
@@ -71,7 +72,7 @@ pub fn engaged_at() -> Option<u64> {
     Some(ENGAGED_AT.load(Relaxed)).filter(|&at| at > 0)
 }
 
-/// Whether a process with these settings may begin dormant.
+/// Returns whether a process with these settings may begin dormant.
 pub fn may_wait(settings: &Settings) -> bool {
     settings.engage == Engage::Needed
         && settings.delivery != DeliveryChoice::Handler
@@ -80,7 +81,7 @@ pub fn may_wait(settings: &Settings) -> bool {
         && millpond_mmu::can_take_over(settings.mask)
 }
 
-/// Makes the space of a dormant process, whose signals are prepared.
+/// Reserves the space of a dormant process. Its signals have been prepared.
 ///
 /// # Errors
 /// The addresses cannot be had.
@@ -95,7 +96,7 @@ pub fn begin(settings: &Settings, sizes: init::Sizes) -> Result<&'static Space, 
     Ok(made)
 }
 
-/// Is called before `len` more bytes are mapped or opened. A dormant process that may exceed its budget by that
+/// Called before `len` more bytes are mapped or opened. A dormant process that might exceed its budget with them
 /// engages.
 #[inline]
 pub fn before_growth(len: usize) {
@@ -104,7 +105,7 @@ pub fn before_growth(len: usize) {
     }
 }
 
-/// Is called before a call of the program leaves something behind that a dormant process cannot answer for later.
+/// Called before the program makes a call whose effect lasts, and which a dormant process could not serve later.
 #[inline]
 pub fn before_lasting() {
     if is_dormant() {
@@ -112,8 +113,8 @@ pub fn before_lasting() {
     }
 }
 
-/// Is called before a child is made with these flags of `clone`. One that runs beside its parent in the same memory,
-/// or shares its table of descriptors, leaves no moment in which the process has one thread.
+/// Called before a child is created with these flags of `clone`. With a child that runs concurrently in the same
+/// memory, or shares the descriptor table, the process could no longer engage safely.
 pub fn before_clone(flags: u64) {
     let shares = (libc::CLONE_VM | libc::CLONE_FILES) as u64;
     if flags & shares != 0 && flags & libc::CLONE_VFORK as u64 == 0 {
@@ -144,7 +145,7 @@ fn grow(len: usize) {
     }
 }
 
-/// The bytes that the process could still take in memory without engaging. `None` when that cannot be found out.
+/// Returns how many more bytes of memory the process can use without engaging, or `None` if that is unknown.
 fn room() -> Option<usize> {
     let ram = SETTINGS.get()?.1.ram as usize;
     let (divisor, tables) = TABLES;
@@ -153,8 +154,9 @@ fn room() -> Option<usize> {
     Some(most.saturating_sub(taken))
 }
 
-/// The bytes that the process has in memory at most, however much of its own it touches: all private memory that it
-/// may write to (`data` of `/proc/self/statm`, with the stack), and what it has of files and shared memory.
+/// Returns an upper bound of the process's resident bytes, however much of its memory it touches: all private memory
+/// that it may write to (`data` of `/proc/self/statm`, which includes the stack), and its resident pages of files and
+/// shared memory.
 fn at_most_in_memory() -> Option<usize> {
     let mut text = [0u8; 128];
     let path = c"/proc/self/statm".as_ptr() as usize;
@@ -173,7 +175,7 @@ fn at_most_in_memory() -> Option<usize> {
     pages_of(&text[..read]).map(|pages| pages * PAGE)
 }
 
-/// The third and the sixth number of a line: shared pages, and data.
+/// Returns the sum of the third and the sixth number of a line: shared pages, and data.
 fn pages_of(line: &[u8]) -> Option<usize> {
     let line = core::str::from_utf8(line).ok()?;
     let number = |place| line.split_ascii_whitespace().nth(place)?.parse().ok();
@@ -181,7 +183,7 @@ fn pages_of(line: &[u8]) -> Option<usize> {
     Some(shared + data)
 }
 
-/// Engages a dormant process. Nothing happens in another one, and in a child of `vfork`.
+/// Engages a dormant process. Does nothing in any other process, or in the child of a `vfork`.
 #[cold]
 pub fn now() {
     if guard::signals::is_borrowed() {
@@ -211,7 +213,19 @@ pub fn now() {
     });
 }
 
+/// Returns whether the process has other threads, which were made past the C library. The links of the directory are
+/// one for each thread, and two.
+fn has_other_threads() -> bool {
+    rustix::fs::stat(c"/proc/self/task").is_ok_and(|found| found.st_nlink > 3)
+}
+
 fn engage(space: &Space, settings: &Settings, sizes: init::Sizes) -> Result<(), String> {
+    if has_other_threads() {
+        millpond_mmu::report::line(format_args!(
+            "the process engages while threads run that were made past the C library: their calls on memory that \
+             leaves may fail; use --engage start"
+        ));
+    }
     guard::start(sizes.ram)?;
     let (opened, held, foreign) = vma::locked(|vmas| {
         (

@@ -68,7 +68,7 @@ impl Space {
         Ok(Box::leak(Box::new(space)))
     }
 
-    /// Whether nobody manages the space yet.
+    /// Returns whether the space is not managed yet.
     #[must_use]
     pub fn is_dormant(&self) -> bool {
         self.managed.get().is_none()

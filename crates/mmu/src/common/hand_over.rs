@@ -8,13 +8,13 @@ use crate::error::MmuError;
 use crate::report;
 use crate::sys::remap;
 
-/// The most mappings of a range that moves while threads may touch it. An area gets one more each time that it is
-/// moved and then grows where it is; a copy makes it one mapping again.
+/// The maximum number of mappings in a range that moves while threads may touch it. An area gets one more each time
+/// it is moved and then grows in place; a copy makes it one mapping again.
 const MAX_MAPPINGS: usize = 64;
 
 impl Common {
-    /// Moves the tables of a range, one mapping after the other. Only Linux 6.17 and later move several by one call,
-    /// and none where userfaultfd is registered.
+    /// Moves the tables of a range, one mapping at a time. Only Linux 6.17 and later move several in one call, and
+    /// not if userfaultfd is registered for them.
     ///
     /// # Safety
     /// Both ranges are inside the arena, and the conditions of
@@ -32,7 +32,7 @@ impl Common {
         let Err((moved, errno)) = (unsafe { self.move_each(src, dst, len) }) else {
             return Ok(());
         };
-        // The kernel unmaps the destination before it finds out that it cannot move.
+        // The kernel unmaps the destination before it notices that it cannot move the range.
         let back = self.arena.restore(dst + moved, len - moved).and_then(|()| {
             if moved == 0 {
                 return Ok(());
@@ -46,7 +46,7 @@ impl Common {
         Err(errno)
     }
 
-    /// The error is how many bytes were moved, and why not more.
+    /// Moves the mappings until one cannot be moved. The error says how many bytes were moved, and why no more.
     ///
     /// # Safety
     /// As [`move_range`](Self::move_range).
@@ -62,7 +62,7 @@ impl Common {
         Ok(())
     }
 
-    /// Whether a part of the arena consists of too many mappings to be moved while threads may touch it.
+    /// Returns whether a part of the arena has too many mappings to be moved while threads may touch it.
     pub(crate) fn has_many_mappings(&self, start: usize, len: usize) -> bool {
         let mut at = start;
         for _ in 0..MAX_MAPPINGS {
@@ -74,7 +74,7 @@ impl Common {
         true
     }
 
-    /// The number of bytes from `at` on, of `len`, that are in one mapping of the kernel's; at least a page.
+    /// Returns how many of the `len` bytes from `at` on are in one mapping of the kernel, at least a page.
     fn one_mapping(&self, at: usize, len: usize) -> usize {
         // No memory of ours is behind the arena's last page, so that page is looked at by itself.
         let last = self.arena.base() + self.arena.len() - PAGE_SIZE;
@@ -85,7 +85,7 @@ impl Common {
     }
 }
 
-/// Stops the process: a part of a range has been moved, and cannot be moved back.
+/// Stops the process because part of a range has been moved and cannot be moved back.
 pub(crate) fn halfway(errno: Errno) -> ! {
     report::stop(format_args!(
         "memory was moved by half and cannot be moved back ({errno}): stopped, to lose nothing silently"

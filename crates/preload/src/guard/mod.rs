@@ -54,7 +54,7 @@ pub const END: usize = 34 << 40;
 static ON: AtomicBool = AtomicBool::new(false);
 static HAS_SIGNALS: AtomicBool = AtomicBool::new(false);
 
-/// Whether the signals of faults are ours. They are before the guard is on, in a process that has yet to engage.
+/// Returns whether the signals of faults are ours. In a process that has yet to engage they are before the guard is on.
 #[inline]
 pub fn has_signals() -> bool {
     HAS_SIGNALS.load(Relaxed)
@@ -66,7 +66,7 @@ pub fn is_on() -> bool {
     ON.load(Relaxed)
 }
 
-/// [`is_on`], for calls that leave something behind: a dormant process engages first.
+/// [`is_on`], for calls whose effect lasts: a dormant process engages first.
 pub fn is_on_for_good() -> bool {
     crate::engage::before_lasting();
     is_on()

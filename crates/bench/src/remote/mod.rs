@@ -144,7 +144,7 @@ fn measure(bench: &mut Bench, part: Part, sizes: Sizes, server: &Server) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comparison::Comparison;
+    use crate::comparison::{Comparison, Table};
     use work::Phase;
 
     #[test]

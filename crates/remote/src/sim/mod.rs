@@ -309,8 +309,8 @@ fn wrong_loads(weakness: Weakness, kinds: &'static [Fault], seeds: u64) -> (u64,
     (wrong, happened)
 }
 
-/// If a seal does not cover its chunk's name, an older object with the same slots passes for the newer one. That takes an
-/// object with the same slots at the same places: of 40 seeds on a busy machine, none may have one.
+/// If a seal does not cover its chunk's name, an older object with the same slots passes for the newer one. That
+/// takes an object with the same slots at the same places: of 40 seeds on a busy machine, none may have one.
 #[test]
 fn seals_that_name_no_object_are_found_out() {
     let (wrong, happened) = wrong_loads(Weakness::Nameless, &[Fault::Other], 400);

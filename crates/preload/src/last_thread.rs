@@ -10,11 +10,15 @@
 //! it has, the tick reads the names of all others. The names of our threads share a prefix; when only our threads are
 //! left, no thread can ever run the program's code again, and the process ends. A thread of the program with such a
 //! name counts as ours.
+//!
+//! One of our threads may be about to run the functions registered with `atexit` on behalf of the program's last
+//! thread, or be running them. So the process ends at the second check that finds only our threads, and not at all
+//! if the C library has noticed the end of the last thread.
 
-use crate::{filters, raw, report};
+use crate::{filters, raw, report, threads};
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use millpond_board::State;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, RawDir};
@@ -33,9 +37,11 @@ pub fn tick() {
     if TICKS.fetch_add(1, Relaxed) % EVERY != EVERY - 1 || filters::are_for_all() {
         return;
     }
-    if let Some(status) = ended_with()
-        && only_ours_are_left() == Some(true)
-    {
+    static ENDED: AtomicBool = AtomicBool::new(false);
+    let ended =
+        ended_with().filter(|_| only_ours_are_left() == Some(true) && !threads::have_ended());
+    let had_ended = ENDED.swap(ended.is_some(), Relaxed);
+    if let Some(status) = ended.filter(|_| had_ended) {
         report::publish(State::Exited);
         raw::exit_group(status);
     }

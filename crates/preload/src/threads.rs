@@ -14,14 +14,15 @@
 //! A program may end its first thread by `pthread_exit`; the last of its threads to end then ends the process with
 //! status 0. To detect it, the C library counts threads, including ours, which never end. The process would stay
 //! forever, deaf even to SIGTERM because ours block all signals. So each of our threads removes itself from the C
-//! library's count when it starts, and adds itself again when it returns. If the count cannot be found, such a
-//! process stays until the manager's tick notices ([`last_thread`](crate::last_thread)). So does a process whose last
-//! thread ends by the bare system call, which the C library does not notice.
+//! library's count when it starts, and adds itself again when it returns. Between the two nobody may take one of our
+//! threads for the program's last: see `Count`. If the count cannot be found, such a process stays until the
+//! manager's tick notices ([`last_thread`](crate::last_thread)). So does a process whose last thread ends by the bare
+//! system call, which the C library does not notice.
 
 use crate::dlopen::find_next;
 use crate::{engage, fork, guard, init, internal_alloc, jemalloc, raw, signals, space};
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 
 /// The maximum number of threads that the manager may have.
 const MAX_SERVICE: usize = 16;
@@ -53,6 +54,8 @@ pub fn forget_service() {
     for thread in &SERVICE {
         thread.store(0, Relaxed);
     }
+    // The C library counts anew in a child.
+    ENDED.store(false, Relaxed);
 }
 
 /// The thread pointer of a program thread that is creating threads of ours, or 0.
@@ -85,25 +88,76 @@ pub type PthreadCreate = unsafe extern "C" fn(
 struct Beginning {
     start: Start,
     argument: *mut c_void,
+    /// Whether the creator has raised the C library's count for this thread ([`Count::hold`]).
+    held: bool,
 }
 
 extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
     register();
     // SAFETY: the creating thread gave the box away. Our own allocator takes it back, because this thread is now
     // registered.
-    let Beginning { start, argument } = *unsafe { Box::from_raw(beginning.cast::<Beginning>()) };
-    let counted = counted();
-    let is_last = counted.is_some_and(|count| count.fetch_sub(1, AcqRel) == 1);
-    if is_last {
-        // The program's last thread ended while this thread, created by another of ours, was still counted.
-        // SAFETY: the C library does this when its count reaches zero.
-        unsafe { libc::exit(0) };
+    let Beginning {
+        start,
+        argument,
+        held,
+    } = *unsafe { Box::from_raw(beginning.cast::<Beginning>()) };
+    let count = count();
+    if let Some(count) = count {
+        count.leave(1 + u32::from(held));
     }
     let result = start(argument);
-    if let Some(count) = counted {
-        count.fetch_add(1, AcqRel);
+    if let Some(count) = count {
+        count.come_back();
     }
     result
+}
+
+/// Whether the program's last thread has ended. It then runs the functions registered with `atexit`.
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether the C library knows that the program's last thread has ended.
+pub fn have_ended() -> bool {
+    ENDED.load(SeqCst) || count().is_some_and(|count| count.0.load(SeqCst) == 0)
+}
+
+/// The C library's count of threads.
+///
+/// The thread that lowers the count from one ends the process with status 0. It is one of ours if the program's last
+/// thread ended while ours was counted. When the count is zero, some thread is ending the process already, and none of
+/// ours may do that again: the second call of `exit` formerly ended the process while the first was still running the
+/// program's functions, if the manager created a thread meanwhile.
+///
+/// The C library itself raises the count for each thread that it creates, and does not look whether it was zero. So
+/// the creator raises it first, unless it is zero, and the new thread takes off both.
+#[derive(Clone, Copy)]
+struct Count(&'static AtomicU32);
+
+impl Count {
+    /// Raises the count by one, so that the program's last thread cannot end the process. Returns false if it has.
+    fn hold(self) -> bool {
+        // The C library raises the count from zero only for threads that are created after `ENDED` was set.
+        let raised = self.0.fetch_update(SeqCst, SeqCst, |count| {
+            (count != 0 && !ENDED.load(SeqCst)).then(|| count.wrapping_add(1))
+        });
+        if raised.is_err() {
+            ENDED.store(true, SeqCst);
+        }
+        raised.is_ok()
+    }
+
+    /// Takes `by` off the count, and ends the process if the program's last thread ended while it was raised.
+    fn leave(self, by: u32) {
+        if self.0.fetch_sub(by, SeqCst) == by && !ENDED.load(SeqCst) {
+            // SAFETY: the C library does this when its count reaches zero.
+            unsafe { libc::exit(0) };
+        }
+    }
+
+    /// Adds the calling thread, which the C library is about to take off. After the program's last thread the count
+    /// may wrap around: only a count that falls from one to zero means something to the C library.
+    fn come_back(self) {
+        self.hold();
+    }
 }
 
 /// Symbols that are looked up before the program runs: the next `pthread_create` after ours, the C library's count of
@@ -126,10 +180,10 @@ pub fn find() {
 }
 
 /// Returns the C library's count of threads that should not outlive the program.
-fn counted() -> Option<&'static AtomicU32> {
+fn count() -> Option<Count> {
     // SAFETY: the C library's variable of this name is an unsigned int that stays. Once there are several threads,
     // the C library changes it only by atomic operations.
-    unsafe { (COUNTED.load(Relaxed) as *const AtomicU32).as_ref() }
+    unsafe { (COUNTED.load(Relaxed) as *const AtomicU32).as_ref() }.map(Count)
 }
 
 /// Returns the next `pthread_create` in the search order. A constructor that runs before ours may also need it.
@@ -153,7 +207,12 @@ exports! {
         argument: *mut c_void,
     ) -> c_int {
         if makes_ours() {
-            let beginning = Box::into_raw(Box::new(Beginning { start, argument }));
+            let held = count().is_some_and(Count::hold);
+            let beginning = Box::into_raw(Box::new(Beginning {
+                start,
+                argument,
+                held,
+            }));
             // The program's signal handlers must not run on our threads.
             let _blocked = signals::Blocked::new();
             // SAFETY: the caller guarantees this; the box belongs to the new thread.
@@ -161,6 +220,9 @@ exports! {
             if result != 0 {
                 // SAFETY: no thread was created that could have taken the box.
                 drop(unsafe { Box::from_raw(beginning) });
+                if let Some(count) = count().filter(|_| held) {
+                    count.leave(1);
+                }
             }
             return result;
         }

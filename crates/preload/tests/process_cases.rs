@@ -24,6 +24,12 @@ fn the_last_thread_of_several_ends_the_process() {
     prints("last_thread_ends", &[], "ended\n");
 }
 
+/// Covers functions registered with `atexit` that still run when the manager creates a thread.
+#[test]
+fn the_last_thread_runs_its_slow_exit_handlers_to_the_end() {
+    prints("last_thread_ends", &["slowly"], "ended\n");
+}
+
 #[test]
 fn the_only_thread_ends_the_process() {
     prints("last_thread_ends", &["alone"], "ended\n");

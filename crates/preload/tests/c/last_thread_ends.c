@@ -5,7 +5,9 @@
  * only one thread. With "child" the threads are those of a forked child, where the library has created its own
  * threads anew.
  *
- * Functions registered with atexit run in the last thread, as they do without the library. */
+ * Functions registered with atexit run in the last thread, as they do without the library. With "slowly" they take
+ * half a second. The library creates a thread about then, and that thread once took itself for the last and ended the
+ * process before the program had printed anything. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,8 +33,12 @@ static void *work(void *number)
 	return NULL;
 }
 
+static int slowly;
+
 static void end(void)
 {
+	if (slowly)
+		usleep(500000);
 	puts("ended");
 }
 
@@ -52,8 +58,9 @@ int main(int count, char **arguments)
 			return status ? 5 : 0;
 		}
 	}
+	slowly = !strcmp(form, "slowly");
 	atexit(end);
-	for (i = 1; i < 4 && strcmp(form, "alone"); i++)
+	for (i = 1; i < 4 && strcmp(form, "alone") && !slowly; i++)
 		if (pthread_create(&thread, NULL, work, (void *)i))
 			return 6;
 	pthread_exit(NULL);

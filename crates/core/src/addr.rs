@@ -162,6 +162,23 @@ impl PageRange {
         Self::new(page.align_down(order), order.pages())
     }
 
+    /// The largest naturally aligned block, of at most this order, that begins the range and lies in it.
+    ///
+    /// # Panics
+    /// When the range is empty.
+    ///
+    /// ```
+    /// use millpond_core::{Order, PageCount, PageIndex, PageRange};
+    /// let range = PageRange::new(PageIndex(6), PageCount(100));
+    /// assert_eq!(range.first_block(Order::MAX), PageRange::new(PageIndex(6), PageCount(2)));
+    /// ```
+    #[must_use]
+    pub fn first_block(self, most: Order) -> Self {
+        let blocks = Order::up_to(most).map(|order| Self::block(self.start, order));
+        let fitting = blocks.rev().find(|&block| self.covers(block));
+        fitting.expect("an empty range has no block")
+    }
+
     /// The page after the last one.
     #[must_use]
     pub fn end(self) -> PageIndex {

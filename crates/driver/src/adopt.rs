@@ -7,9 +7,7 @@
 
 use crate::driver::Driver;
 use crate::memory::Memory;
-use millpond_core::{
-    Commands, Event, Order, OrderPolicy, PageCount, PageIndex, PageRange, Refusal, Reply,
-};
+use millpond_core::{Commands, Event, Order, OrderPolicy, PageCount, PageRange, Refusal, Reply};
 
 /// The largest folio that is made, where the region's may be as large: 16 KiB.
 const MOST: Order = match Order::new(2) {
@@ -25,12 +23,12 @@ impl<M: Memory> Driver<M> {
     /// # Errors
     /// The range is in no region, the core knows some of its pages already, or there is no record left.
     pub fn adopt(&self, range: PageRange, order: OrderPolicy) -> Result<PageCount, Refusal> {
-        let (OrderPolicy::Fixed(most) | OrderPolicy::Adaptive { max: most }) = order;
+        let most = MOST.min(order.largest());
         let mut adopted = PageCount::ZERO;
         let mut refused = None;
         self.mmu.present_pages(range, &mut |run| {
             if refused.is_none() {
-                refused = self.adopt_run(run, MOST.min(most)).err();
+                refused = self.adopt_run(run, most).err();
                 adopted.0 += run.len.0;
             }
         });
@@ -39,12 +37,12 @@ impl<M: Memory> Driver<M> {
 
     fn adopt_run(&self, run: PageRange, most: Order) -> Result<(), Refusal> {
         let mut commands = Commands::new();
-        let mut at = run.start;
+        let mut left = run;
         let mut core = self.lock();
-        while at < run.end() {
-            let block = largest_block(at, run.end(), most);
+        while !left.is_empty() {
+            let block = left.first_block(most);
             match core.handle(Event::Adopt { at: block }, &mut commands) {
-                Reply::Done => at = block.end(),
+                Reply::Done => left = run.tail(block.end()),
                 Reply::Refused(refusal) => return Err(refusal),
                 reply => unreachable!("{reply:?} is no answer to an adoption"),
             }
@@ -58,24 +56,18 @@ impl<M: Memory> Driver<M> {
     }
 }
 
-/// The largest block, up to `most`, that begins at `at` and does not go beyond `end`.
-fn largest_block(at: PageIndex, end: PageIndex, most: Order) -> PageRange {
-    let fits =
-        |&order: &Order| at.0.is_multiple_of(order.pages().0) && order.pages().0 <= end.0 - at.0;
-    let order = Order::up_to(most).rev().find(fits).unwrap_or(Order::ZERO);
-    PageRange::new(at, order.pages())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millpond_core::PageIndex;
 
     #[test]
     fn a_run_is_cut_into_aligned_blocks_of_at_most_four_pages() {
         let cut = |mut at: u32, end: u32| {
             let mut lengths = Vec::new();
             while at < end {
-                let block = largest_block(PageIndex(at), PageIndex(end), MOST);
+                let run = PageRange::new(PageIndex(at), PageCount(end - at));
+                let block = run.first_block(MOST);
                 assert_eq!(block.start.0, at);
                 lengths.push(block.len.0);
                 at = block.end().0;

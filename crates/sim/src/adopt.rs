@@ -1,6 +1,6 @@
 //! Adopted memory: a region whose pages the kernel has mapped, with contents, before the core hears of them.
 
-use millpond_core::{Event, Kind, Order, PageIndex, PageRange, Refusal, Reply};
+use millpond_core::{Event, Kind, Order, PageCount, PageIndex, PageRange, Refusal, Reply};
 
 use crate::actor::OPERATOR;
 use crate::mmu::{BLANK, LINES};
@@ -31,7 +31,8 @@ impl World {
             }
             let start = at + self.rng.below(left);
             let end = range.end().0.min(start + self.rng.between(1, PAGES));
-            if !self.adopt_run(start, end, largest)? {
+            let run = PageRange::new(PageIndex(start), PageCount(end - start));
+            if !self.adopt_run(run, largest)? {
                 break;
             }
             at = end + 1;
@@ -40,15 +41,11 @@ impl World {
     }
 
     /// Adopts pages by blocks of various orders. Returns whether there was room for all of them.
-    fn adopt_run(&mut self, start: u32, end: u32, largest: Order) -> Check<bool> {
-        let mut at = start;
-        while at < end {
+    fn adopt_run(&mut self, run: PageRange, largest: Order) -> Check<bool> {
+        let mut left = run;
+        while !left.is_empty() {
             let most = Order::new(self.rng.below(5) as u8).expect("orders are below ten");
-            let most = most.min(largest);
-            let fits =
-                |order: &Order| at.is_multiple_of(order.pages().0) && order.pages().0 <= end - at;
-            let order = Order::up_to(most).rev().find(fits).unwrap_or(Order::ZERO);
-            let block = PageRange::new(PageIndex(at), order.pages());
+            let block = left.first_block(most.min(largest));
             // A process engages while its memory fits. (What does not is for a test of the core.)
             if self.core.available() < block.len {
                 return Ok(false);
@@ -63,7 +60,7 @@ impl World {
                 self.mmu.was_mapped(page, content)?;
             }
             match self.send(OPERATOR, Event::Adopt { at: block })? {
-                Reply::Done => at = block.end().0,
+                Reply::Done => left = run.tail(block.end()),
                 Reply::Refused(Refusal::OutOfRecords) => {
                     self.mmu.zap_all(block)?;
                     block

@@ -12,15 +12,12 @@ use crate::addr::{Order, PageRange};
 use crate::command::Commands;
 use crate::event::{Refusal, Reply};
 use crate::machine::Core;
-use crate::policy::order::OrderPolicy;
 
 impl Core {
     /// Makes a resident folio of the block `at`, whose pages are mapped and of which the core knows nothing. It is no
     /// larger than the region's folios may be.
     pub(crate) fn adopt(&mut self, at: PageRange, out: &mut Commands) -> Reply {
-        let order = Order::up_to(Order::MAX).find(|order| order.pages() == at.len);
-        let is_block = order.is_some_and(|order| PageRange::block(at.start, order) == at);
-        if !is_block || !self.range_ok(at) {
+        if !self.range_ok(at) || at.first_block(Order::MAX) != at {
             return Reply::Refused(Refusal::BadRange);
         }
         let Some(region) = self.regions.of(at.start).filter(|region| !region.ending) else {
@@ -29,8 +26,7 @@ impl Core {
         if !region.range.covers(at) {
             return Reply::Refused(Refusal::OutsideRegion);
         }
-        let (OrderPolicy::Fixed(most) | OrderPolicy::Adaptive { max: most }) = region.order;
-        if at.len > most.pages() {
+        if at.len > region.order.largest().pages() {
             return Reply::Refused(Refusal::BadRange);
         }
         if self.is_of_file(at.start) {

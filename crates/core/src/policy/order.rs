@@ -61,6 +61,16 @@ pub enum OrderPolicy {
     },
 }
 
+impl OrderPolicy {
+    /// The largest order that a folio may have.
+    #[must_use]
+    pub const fn largest(self) -> Order {
+        match self {
+            Self::Fixed(order) | Self::Adaptive { max: order } => order,
+        }
+    }
+}
+
 /// Why a text is not an [`OrderPolicy`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadOrderPolicy(String);

@@ -43,19 +43,15 @@ impl DormantMemory {
     /// # Errors
     /// [`MmuError::Reserve`].
     pub fn new(len: usize, bases: &[usize]) -> Result<Self, MmuError> {
-        let reserved = Reservation::at_one_of("arena", len, bases)?;
-        let arena = Reservation::lent(reserved.base(), reserved.len());
-        core::mem::forget(reserved);
-        let memory = Self { arena };
-        let (base, bytes) = (memory.base(), memory.len());
-        memory
-            .inherit(base, bytes)
-            .map_err(|errno| MmuError::Reserve {
-                what: "arena",
-                bytes,
-                errno,
-            })?;
-        Ok(memory)
+        let what = "arena";
+        let arena = Reservation::at_one_of(what, len, bases)?;
+        let bytes = arena.len();
+        match arena.inherit(true) {
+            Ok(()) => Ok(Self {
+                arena: arena.staying(),
+            }),
+            Err(errno) => Err(MmuError::Reserve { what, bytes, errno }),
+        }
     }
 
     /// First address.
@@ -90,7 +86,7 @@ impl DormantMemory {
     /// # Errors
     /// `EINVAL` when a part of it is locked.
     pub fn discard(&self, start: usize, len: usize) -> Result<(), Errno> {
-        self.check(start, len);
+        self.check(start, len, "discard");
         // SAFETY: the range is inside the arena, whose owner wants zeros there.
         unsafe { madvise(start as *mut c_void, len, Advice::LinuxDontNeed) }
     }
@@ -110,12 +106,12 @@ impl DormantMemory {
     /// `ENOMEM` when the kernel has no more mappings for the process.
     pub fn renew(&self, start: usize, len: usize) -> Result<(), Errno> {
         self.arena.restore(start, len)?;
-        self.inherit(start, len)
+        self.arena.inherit_part(start, len, true)
     }
 
     /// Brings a range into memory, as far as the program may write to it.
     pub fn populate(&self, start: usize, len: usize) {
-        self.check(start, len);
+        self.check(start, len, "populate");
         let advice = linux_raw_sys::general::MADV_POPULATE_WRITE;
         // A page that cannot be brought in is found out about when it is touched.
         // SAFETY: the advice changes no contents.
@@ -129,8 +125,8 @@ impl DormantMemory {
     /// The kernel's answer: `EFAULT` when `old` is several mappings. Then nothing has moved, and `new` is closed.
     pub fn remap(&self, old: usize, len: usize, new: usize, keep: bool) -> Result<(), Errno> {
         use rustix::mm::MremapFlags;
-        self.check(old, len);
-        self.check(new, len);
+        self.check(old, len, "remap");
+        self.check(new, len, "remap");
         let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
         // SAFETY: both ranges are inside the arena, and nothing is wanted at `new`.
         let moved =
@@ -145,16 +141,8 @@ impl DormantMemory {
         }
     }
 
-    fn inherit(&self, start: usize, len: usize) -> Result<(), Errno> {
-        // SAFETY: the advice changes what a fork copies, not memory.
-        unsafe { madvise(start as *mut c_void, len, Advice::LinuxDoFork) }
-    }
-
-    fn check(&self, start: usize, len: usize) {
-        let end = self.base() + self.len();
-        assert!(
-            start >= self.base() && len <= end - start && start.is_multiple_of(PAGE_SIZE),
-            "{start:#x}+{len:#x} leaves the arena"
-        );
+    fn check(&self, start: usize, len: usize, call: &str) {
+        self.arena.expect_inside(start, len, call);
+        assert!(start.is_multiple_of(PAGE_SIZE), "{call} at {start:#x}");
     }
 }

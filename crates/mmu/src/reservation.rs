@@ -110,6 +110,12 @@ impl Reservation {
         }
     }
 
+    /// The same addresses, by a mapping that stays when the value is dropped.
+    pub(crate) fn staying(mut self) -> Self {
+        self.lent = true;
+        self
+    }
+
     /// Returns whether the addresses had been reserved before.
     pub(crate) fn is_lent(&self) -> bool {
         self.lent
@@ -125,12 +131,19 @@ impl Reservation {
         self.len
     }
 
+    /// # Panics
+    /// When `start..start + len` is no part of the reservation.
+    pub(crate) fn expect_inside(&self, start: usize, len: usize, call: &str) {
+        let at = start.checked_sub(self.base);
+        assert!(
+            at.is_some_and(|at| at <= self.len && len <= self.len - at),
+            "{call} outside the reservation: {start:#x}+{len:#x}"
+        );
+    }
+
     /// Maps `start..start + len`, a part of the reservation, anew: empty and inaccessible.
     pub(crate) fn restore(&self, start: usize, len: usize) -> Result<(), Errno> {
-        assert!(
-            start >= self.base && start + len <= self.base + self.len,
-            "restore outside the reservation"
-        );
+        self.expect_inside(start, len, "restore");
         // SAFETY: MAP_FIXED only replaces addresses inside the reservation, which this value owns; the caller
         // guarantees that nothing mapped there now is still needed.
         unsafe {
@@ -147,10 +160,7 @@ impl Reservation {
     /// Maps a part anew as ordinary memory: empty, without page tables, readable and writable, and made of huge pages
     /// where the kernel has them. After an error the part must not be used any more.
     pub(crate) fn renew_huge(&self, start: usize, len: usize) -> Result<(), Errno> {
-        assert!(
-            start >= self.base && start + len <= self.base + self.len,
-            "renew outside the reservation"
-        );
+        self.expect_inside(start, len, "renew");
         // SAFETY: MAP_FIXED only replaces addresses inside the reservation, which this value owns; the caller
         // guarantees that nothing mapped there now is still needed.
         unsafe {
@@ -170,10 +180,7 @@ impl Reservation {
     /// Maps a part where nothing should be mapped now: empty, readable and writable. The error is [`Errno::EXIST`] if
     /// something is mapped there.
     pub(crate) fn refill(&self, start: usize, len: usize) -> Result<(), Errno> {
-        assert!(
-            start >= self.base && start + len <= self.base + self.len,
-            "refill outside the reservation"
-        );
+        self.expect_inside(start, len, "refill");
         // SAFETY: the kernel only creates the mapping if the range is free.
         unsafe {
             mmap_anonymous(
@@ -205,10 +212,7 @@ impl Reservation {
 
     /// Sets the protection of a part.
     pub(crate) fn protect(&self, start: usize, len: usize, readable: bool) -> Result<(), Errno> {
-        assert!(
-            start >= self.base && start + len <= self.base + self.len,
-            "protect outside the reservation"
-        );
+        self.expect_inside(start, len, "protect");
         let flags = if readable {
             MprotectFlags::READ | MprotectFlags::WRITE
         } else {
@@ -221,13 +225,24 @@ impl Reservation {
 
     /// Sets whether a forked child inherits the mapping.
     pub(crate) fn inherit(&self, inherit: bool) -> Result<(), Errno> {
+        self.inherit_part(self.base, self.len, inherit)
+    }
+
+    /// Sets whether a forked child inherits a part of the mapping.
+    pub(crate) fn inherit_part(
+        &self,
+        start: usize,
+        len: usize,
+        inherit: bool,
+    ) -> Result<(), Errno> {
+        self.expect_inside(start, len, "inherit");
         let advice = if inherit {
             Advice::LinuxDoFork
         } else {
             Advice::LinuxDontFork
         };
         // SAFETY: the advice changes what fork copies, not memory.
-        unsafe { madvise(self.base as *mut c_void, self.len, advice) }
+        unsafe { madvise(start as *mut c_void, len, advice) }
     }
 
     /// Sets whether a core dump contains the part's contents. Inaccessible memory has no contents to dump, but the

@@ -76,11 +76,7 @@ pub(crate) fn runs(
     end: usize,
     visit: &mut dyn FnMut(usize, usize),
 ) -> Result<(), Errno> {
-    let scanned = match NO_SCAN.load(Ordering::Relaxed) {
-        true => Err(Errno::NOTTY),
-        false => scan(pagemap, start, end, SCAN_THERE, visit),
-    };
-    match scanned {
+    match scan(pagemap, start, end, SCAN_THERE, visit) {
         Err(Errno::NOTTY | Errno::INVAL) => read_entries(pagemap, start, end, visit),
         other => other,
     }
@@ -125,9 +121,6 @@ pub(crate) fn huge_bytes(
     start: usize,
     end: usize,
 ) -> Result<usize, Errno> {
-    if NO_SCAN.load(Ordering::Relaxed) {
-        return Err(Errno::NOTTY);
-    }
     let mut bytes = 0;
     scan(pagemap, start, end, SCAN_HUGE, &mut |from, to| {
         bytes += to - from;
@@ -143,16 +136,12 @@ pub(crate) fn shared_zeros(
     end: usize,
     visit: &mut dyn FnMut(usize, usize),
 ) -> Result<(), Errno> {
-    if NO_SCAN.load(Ordering::Relaxed) {
-        return Err(Errno::NOTTY);
-    }
     scan(pagemap, start, end, SCAN_ZERO, visit)
 }
 
 /// Whether the kernel has `PAGEMAP_SCAN` (Linux 6.7).
 pub(crate) fn has_scan(pagemap: BorrowedFd<'_>) -> bool {
-    !NO_SCAN.load(Ordering::Relaxed)
-        && scan(pagemap, 0, PAGE_SIZE, SCAN_THERE, &mut |_, _| {}).is_ok()
+    scan(pagemap, 0, PAGE_SIZE, SCAN_THERE, &mut |_, _| {}).is_ok()
 }
 
 fn scan(
@@ -162,6 +151,9 @@ fn scan(
     categories: u64,
     visit: &mut dyn FnMut(usize, usize),
 ) -> Result<(), Errno> {
+    if NO_SCAN.load(Ordering::Relaxed) {
+        return Err(Errno::NOTTY);
+    }
     let mut regions = [page_region {
         start: 0,
         end: 0,

@@ -145,8 +145,8 @@ impl ManagerBuilder {
     }
 
     /// The first address of an arena that the process has already (`DormantMemory`).
-    pub(crate) fn reserved(mut self, at: Option<usize>) -> Self {
-        self.reserved = at;
+    pub(crate) fn reserved(mut self, at: usize) -> Self {
+        self.reserved = Some(at);
         self
     }
 

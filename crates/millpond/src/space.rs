@@ -151,6 +151,10 @@ impl Lengths {
             aside: quarter.min(ROOM_ASIDE_MOST),
         }
     }
+
+    fn sum(self) -> u64 {
+        self.space + self.aside
+    }
 }
 
 impl SpaceOptions {
@@ -162,7 +166,7 @@ impl SpaceOptions {
             .encrypt(self.encrypt)
             .delivery(self.delivery)
             .order(self.order)
-            .address_space(lengths.space + lengths.aside)
+            .address_space(lengths.sum())
             .bases(self.bases)
             .cover_process()
             .on_tick(self.on_tick)
@@ -204,10 +208,7 @@ impl SpaceOptions {
 /// ```
 pub struct Space {
     base: usize,
-    /// The length of the space itself, in bytes.
-    len: usize,
-    /// The end of the addresses aside.
-    end: usize,
+    lengths: Lengths,
     /// The kernel's part, while nobody manages the memory.
     dormant: Option<Dormant>,
     managed: OnceLock<Managed>,
@@ -245,15 +246,14 @@ impl Space {
         let driver = options.builder(lengths).driver()?;
         let base = driver.0.mmu.base() as usize;
         let space = Self::at(base, lengths, None);
-        space.manage(driver, |_| Ok::<_, BuildError>(()))?;
+        space.manage(driver, |_| Ok(()))?;
         Ok(Box::leak(Box::new(space)))
     }
 
     fn at(base: usize, lengths: Lengths, dormant: Option<Dormant>) -> Self {
         Self {
             base,
-            len: lengths.space as usize,
-            end: base + (lengths.space + lengths.aside) as usize,
+            lengths,
             dormant,
             managed: OnceLock::new(),
             hold: UnsafeCell::new(None),
@@ -261,12 +261,12 @@ impl Space {
     }
 
     /// Makes the space's region, has `prepare` see to what is in it already, and starts the threads.
-    fn manage<E: From<BuildError>>(
+    fn manage(
         &self,
         (driver, order): (Arc<Driver>, OrderPolicy),
-        prepare: impl FnOnce(&Driver) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let (pages, kind) = (PageCount((self.len / PAGE_SIZE) as u32), Kind::Anonymous);
+        prepare: impl FnOnce(&Driver) -> Result<(), BuildError>,
+    ) -> Result<(), BuildError> {
+        let (pages, kind) = (PageCount((self.len() / PAGE_SIZE) as u32), Kind::Anonymous);
         let Reply::Region { .. } = driver.tell(Event::CreateRegion { pages, order, kind }) else {
             unreachable!("a new arena has room for a region of its own length");
         };
@@ -288,7 +288,7 @@ impl Space {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a space has at least one leaf")]
     pub fn len(&self) -> usize {
-        self.len
+        self.lengths.space as usize
     }
 
     /// Whether the address is one of the space's own.
@@ -368,11 +368,11 @@ impl Space {
     /// # Errors
     /// As [`Space::discard`].
     pub fn close(&self, addr: usize, len: usize) -> Result<(), Errno> {
-        self.discard(addr, len)?;
+        let range = self.pages(addr, len)?;
         match self.backing() {
             Backing::Managed(driver) => {
-                let closed = driver.mmu.close(self.pages(addr, len)?);
-                closed.map_err(|_| Errno::NOMEM)
+                driver.discard(range).map_err(errno)?;
+                driver.mmu.close(range).map_err(|_| Errno::NOMEM)
             }
             Backing::Dormant(memory) => memory.close(addr, len),
         }
@@ -708,7 +708,7 @@ impl Space {
         match (self.backing(), &self.dormant) {
             (Backing::Managed(driver), _) => driver.stats(),
             (Backing::Dormant(_), dormant) => Stats {
-                ram: dormant.as_ref().map_or(0, Dormant::ram),
+                ram: dormant.as_ref().map_or(0, |dormant| dormant.ram),
                 ..Stats::default()
             },
         }
@@ -732,7 +732,7 @@ impl Space {
     fn backing(&self) -> Backing<'_> {
         match (self.managed.get(), &self.dormant) {
             (Some(managed), _) => Backing::Managed(managed.pond.driver()),
-            (None, Some(dormant)) => Backing::Dormant(dormant.memory()),
+            (None, Some(dormant)) => Backing::Dormant(&dormant.memory),
             (None, None) => unreachable!("a space that is not dormant is managed from the start"),
         }
     }
@@ -752,16 +752,21 @@ impl Space {
             return Err(Errno::INVAL);
         }
         let end = addr.checked_add(len).ok_or(Errno::INVAL)?;
-        if addr < self.base || end > self.end {
+        if addr < self.base || end > self.end() {
             return Err(Errno::INVAL);
         }
         self.touched(addr, len).ok_or(Errno::INVAL)
     }
 
+    /// The end of the addresses aside.
+    fn end(&self) -> usize {
+        self.base + self.lengths.sum() as usize
+    }
+
     /// The pages that any range touches, as far as they belong to the space or lie aside.
     fn touched(&self, addr: usize, len: usize) -> Option<PageRange> {
         let start = addr.max(self.base());
-        let end = addr.checked_add(len)?.min(self.end);
+        let end = addr.checked_add(len)?.min(self.end());
         if start >= end {
             return None;
         }

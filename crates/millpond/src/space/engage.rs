@@ -30,19 +30,8 @@ pub struct Opened {
 
 /// What a dormant space keeps for the time when it is engaged.
 pub(super) struct Dormant {
-    memory: DormantMemory,
-    lengths: Lengths,
-    ram: u64,
-}
-
-impl Dormant {
-    pub(super) fn memory(&self) -> &DormantMemory {
-        &self.memory
-    }
-
-    pub(super) fn ram(&self) -> u64 {
-        self.ram
-    }
+    pub(super) memory: DormantMemory,
+    pub(super) ram: u64,
 }
 
 impl Space {
@@ -57,14 +46,8 @@ impl Space {
         ram: u64,
     ) -> Result<&'static Self, BuildError> {
         let lengths = Lengths::of(address_space);
-        let len = (lengths.space + lengths.aside) as usize;
-        let memory = DormantMemory::new(len, bases)?;
-        let dormant = Dormant {
-            lengths,
-            ram,
-            memory,
-        };
-        let space = Self::at(dormant.memory.base(), lengths, Some(dormant));
+        let memory = DormantMemory::new(lengths.sum() as usize, bases)?;
+        let space = Self::at(memory.base(), lengths, Some(Dormant { memory, ram }));
         Ok(Box::leak(Box::new(space)))
     }
 
@@ -92,9 +75,8 @@ impl Space {
         held: &[(usize, usize)],
         foreign: &[(usize, usize)],
     ) -> Result<(), BuildError> {
-        let dormant = self.dormant.as_ref().filter(|_| self.is_dormant());
-        let lengths = dormant.expect("a space is engaged once").lengths;
-        let builder = options.builder(lengths).reserved(Some(self.base));
+        assert!(self.is_dormant(), "a space is engaged once");
+        let builder = options.builder(self.lengths).reserved(self.base);
         let driver = builder.driver()?;
         let pages = |&(addr, len): &(usize, usize)| self.touched(addr, len);
         let foreign: Vec<PageRange> = foreign.iter().filter_map(pages).collect();

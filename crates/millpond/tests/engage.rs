@@ -4,9 +4,9 @@
 
 mod common;
 
-use common::{MIB, PAGE, can, page_is, write_page};
+use common::{MIB, PAGE, can, page_is, space_options, write_page};
 use millpond::space::{Opened, Space, SpaceOptions};
-use millpond::{Delivery, OnStoreFull, Order, StoreKind};
+use millpond::{Delivery, StoreKind};
 use std::process::Command;
 
 const RAM: u64 = 24 << 20;
@@ -14,17 +14,7 @@ const RAM: u64 = 24 << 20;
 fn options() -> SpaceOptions {
     SpaceOptions {
         ram: RAM,
-        store: StoreKind::compressed_ram(),
-        on_store_full: OnStoreFull::Exceed,
-        encrypt: false,
-        delivery: Delivery::Handler,
-        order: Order::ZERO.into(),
-        address_space: 4 << 30,
-        bases: &[],
-        on_tick: None,
-        recording: None,
-        mask: millpond::Mask::from_environment(),
-        tables_on_credit: false,
+        ..space_options()
     }
 }
 

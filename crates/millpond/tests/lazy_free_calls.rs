@@ -9,7 +9,7 @@ use common::{
     FOLIO, MIB, PAGE, alone, can, fill, holds, order, pages, press, small, stress_time, ways,
 };
 use millpond::space::{Space, SpaceOptions};
-use millpond::{Advice, Delivery, OnStoreFull, RangeError, StoreKind};
+use millpond::{Advice, Delivery, RangeError};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -333,18 +333,9 @@ fn vectors_of_any_length_free_all_their_ranges() {
 
 fn space() -> &'static Space {
     let space = Space::create(SpaceOptions {
-        ram: 24 << 20,
-        store: StoreKind::compressed_ram(),
-        on_store_full: OnStoreFull::Exceed,
-        encrypt: false,
-        delivery: Delivery::Handler,
         order: order(4).into(),
         address_space: 1 << 30,
-        bases: &[],
-        on_tick: None,
-        recording: None,
-        mask: millpond::Mask::from_environment(),
-        tables_on_credit: false,
+        ..common::space_options()
     });
     space.unwrap()
 }

@@ -7,7 +7,7 @@ mod common;
 
 use common::{MIB, PAGE, page_is, write_page};
 use millpond::space::{Space, SpaceOptions};
-use millpond::{BuildError, Delivery, OnStoreFull, Order, StoreKind};
+use millpond::{BuildError, StoreKind};
 use std::io::{Read, Write};
 
 const LEN: usize = 64 * MIB;
@@ -32,22 +32,12 @@ fn read(
 
 fn space(path: &std::path::Path) -> Option<&'static Space> {
     let made = Space::create(SpaceOptions {
-        ram: 24 << 20,
         store: StoreKind::File {
             path: Some(path.into()),
             max_bytes: None,
             force_tmpfs: true,
         },
-        on_store_full: OnStoreFull::Exceed,
-        encrypt: false,
-        delivery: Delivery::Handler,
-        order: Order::ZERO.into(),
-        address_space: 4 << 30,
-        bases: &[],
-        on_tick: None,
-        recording: None,
-        mask: millpond::Mask::from_environment(),
-        tables_on_credit: false,
+        ..common::space_options()
     });
     match made {
         Ok(space) => Some(space),

@@ -1,8 +1,10 @@
 //! A panic on the background thread ends the process: without that thread nothing would make room any more, and the
 //! program's next fault beyond its budget would wait forever. The test runs itself once more as the child that panics.
 
+mod common;
+
+use millpond::BuildError;
 use millpond::space::{Space, SpaceOptions};
-use millpond::{BuildError, Delivery, OnStoreFull, Order, StoreKind};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::time::Duration;
@@ -11,18 +13,8 @@ const WAY: &str = "MILLPOND_TEST_PANIC";
 
 fn options() -> SpaceOptions {
     SpaceOptions {
-        ram: 24 << 20,
-        store: StoreKind::compressed_ram(),
-        on_store_full: OnStoreFull::Exceed,
-        encrypt: false,
-        delivery: Delivery::Handler,
-        order: Order::ZERO.into(),
-        address_space: 4 << 30,
-        bases: &[],
         on_tick: Some(|| panic!("the tick lost count")),
-        recording: None,
-        mask: millpond::Mask::from_environment(),
-        tables_on_credit: false,
+        ..common::space_options()
     }
 }
 

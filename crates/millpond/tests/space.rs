@@ -6,7 +6,7 @@ mod common;
 
 use common::{MIB, PAGE, can, page_is, write_page};
 use millpond::space::{Space, SpaceOptions};
-use millpond::{Delivery, ForkError, OnStoreFull, Order, StoreKind};
+use millpond::{Delivery, ForkError, Order, StoreKind};
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,18 +16,9 @@ const LEN: usize = 64 * MIB;
 
 fn options(store: StoreKind) -> SpaceOptions {
     SpaceOptions {
-        ram: 24 << 20,
         store,
-        on_store_full: OnStoreFull::Exceed,
-        encrypt: false,
-        delivery: Delivery::Handler,
         order: Order::new(4).unwrap().into(),
-        address_space: 4 << 30,
-        bases: &[],
-        on_tick: None,
-        recording: None,
-        mask: millpond::Mask::from_environment(),
-        tables_on_credit: false,
+        ..common::space_options()
     }
 }
 

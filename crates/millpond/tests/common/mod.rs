@@ -7,8 +7,10 @@ pub mod far_end;
 pub mod lazily;
 pub mod page_model;
 
+use millpond::space::SpaceOptions;
 use millpond::{
-    Delivery, FileRegion, Manager, ManagerBuilder, Order, Region, StoreKind, TakeOutMethod,
+    Delivery, FileRegion, Manager, ManagerBuilder, OnStoreFull, Order, Region, StoreKind,
+    TakeOutMethod,
 };
 use std::fs::File;
 use std::io::Write;
@@ -19,6 +21,24 @@ pub const MIB: usize = 1 << 20;
 pub const PAGE: usize = millpond::PAGE_SIZE;
 /// A folio of order 4.
 pub const FOLIO: usize = 16 * PAGE;
+
+/// A space of 24 MiB with compressed RAM, a handler and single pages.
+pub fn space_options() -> SpaceOptions {
+    SpaceOptions {
+        ram: 24 << 20,
+        store: StoreKind::compressed_ram(),
+        on_store_full: OnStoreFull::Exceed,
+        encrypt: false,
+        delivery: Delivery::Handler,
+        order: Order::ZERO.into(),
+        address_space: 4 << 30,
+        bases: &[],
+        on_tick: None,
+        recording: None,
+        mask: millpond::Mask::from_environment(),
+        tables_on_credit: false,
+    }
+}
 
 /// Number of pages in this many bytes.
 pub fn pages(bytes: usize) -> u64 {

@@ -68,6 +68,9 @@ impl Vmas {
 
 /// Called before the break moves to `wanted`.
 fn before(wanted: usize) {
+    if !engage::is_dormant() {
+        return;
+    }
     let brk = vma::locked(|vmas| vmas.heap.brk).unwrap_or(0);
     if brk > 0 {
         engage::before_growth(wanted.saturating_sub(brk));

@@ -28,7 +28,7 @@ use crate::guard;
 use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, Kind, PAGE};
-use crate::{descriptors, exit, init, raw, space};
+use crate::{descriptors, exit, init, space, words};
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
 use millpond::BuildError;
 use millpond::space::{Opened, Space};
@@ -136,18 +136,16 @@ fn grow(len: usize) {
         LEASE.store(left - len, Relaxed);
         return;
     }
-    match room() {
-        Some(room) if len <= room => {
-            let most = SETTINGS.get().map_or(0, |(_, sizes)| sizes.ram as usize) / LEASES;
-            LEASE.store((room - len).min(most), Relaxed);
-        }
+    let ram = SETTINGS.get().map_or(0, |(_, sizes)| sizes.ram as usize);
+    match room(ram) {
+        Some(room) if len <= room => LEASE.store((room - len).min(ram / LEASES), Relaxed),
         _ => now(),
     }
 }
 
-/// Returns how many more bytes of memory the process can use without engaging, or `None` if that is unknown.
-fn room() -> Option<usize> {
-    let ram = SETTINGS.get()?.1.ram as usize;
+/// Returns how many more bytes of memory the process can use of this budget without engaging, or `None` if that is
+/// unknown.
+fn room(ram: usize) -> Option<usize> {
     let (divisor, tables) = TABLES;
     let most = (ram - ram / divisor).checked_sub(tables)?;
     let taken = at_most_in_memory()? + READ_ONLY.load(Relaxed);
@@ -159,20 +157,8 @@ fn room() -> Option<usize> {
 /// shared memory.
 fn at_most_in_memory() -> Option<usize> {
     let mut text = [0u8; 128];
-    let path = c"/proc/self/statm".as_ptr() as usize;
-    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-    let at = libc::AT_FDCWD as isize as usize;
-    // SAFETY: the calls read a path, write to a buffer that lives here, and close what they opened.
-    let read = unsafe {
-        let fd = raw::syscall(libc::SYS_openat, [at, path, flags, 0, 0, 0]).ok()?;
-        let read = raw::syscall(
-            libc::SYS_read,
-            [fd, text.as_mut_ptr() as usize, text.len(), 0, 0, 0],
-        );
-        let _ = raw::syscall(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
-        read.ok()?
-    };
-    pages_of(&text[..read]).map(|pages| pages * PAGE)
+    let line = words::read_path(c"/proc/self/statm", &mut text)?;
+    pages_of(line).map(|pages| pages * PAGE)
 }
 
 /// Returns the sum of the third and the sixth number of a line: shared pages, and data.
@@ -253,6 +239,7 @@ fn to_take_over((range, kind): (vma::Range, Kind)) -> Opened {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::raw;
 
     #[test]
     fn a_process_has_at_most_its_data_and_its_files_in_memory() {

@@ -15,7 +15,7 @@
 //! thread, or be running them. So the process ends at the second check that finds only our threads, and not at all
 //! if the C library has noticed the end of the last thread.
 
-use crate::{filters, raw, report, threads};
+use crate::{filters, raw, report, threads, words};
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -110,9 +110,10 @@ fn open(directory: impl AsFd, path: &CStr, flags: OFlags) -> Option<OwnedFd> {
 }
 
 fn read<'a>(directory: impl AsFd, path: &CStr, text: &'a mut [u8]) -> Option<&'a [u8]> {
-    let file = open(directory, path, OFlags::RDONLY | OFlags::CLOEXEC)?;
-    let length = rustix::io::read(&file, &mut *text).ok()?;
-    Some(&text[..length])
+    words::read(
+        open(directory, path, OFlags::RDONLY | OFlags::CLOEXEC)?,
+        text,
+    )
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | the exported functions: how each is defined and described | `exports` |
 //! | code that depends on the processor | `arch` |
-//! | start, phases; programs that may not have their memory managed | `init`, `settings`, `unmanaged` |
+//! | start, phases; programs that are managed later, or never | `init`, `settings`, `engage`, `unmanaged` |
 //! | allocation: the owner of a block, the exports, jemalloc's hooks and the memory that it keeps, our own allocator | `owner`, `malloc`, `libc_names`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker`, `mallinfo` |
 //! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `mseal`, `madvise`, `process_madvise`, `brk`, `mlock`, `ask`, `shm` |
 //! | calls by `syscall`; things that the kernel must not do to managed memory by itself | `syscall`, `futexes`, `prctl`, `ksm`, `filters` |
@@ -16,7 +16,7 @@
 //! | direct delivery: memory that the kernel is about to touch, signals, children | `guard` |
 //! | libraries that are loaded later | `dlopen` |
 //! | processes and threads, their rights | `fork`, `clone`, `namespaces`, `threads`, `last_thread`, `last_words`, `rights`, `exit`, `report` |
-//! | the safety of locks | `lock`, `signals`, `stack_switch`, `raw` |
+//! | the safety of locks; files and text without an allocation | `lock`, `signals`, `stack_switch`, `raw`, `words` |
 //!
 //! Exported symbols exist only in the shared library; the unit tests are built without them, because a test program
 //! that replaced its own `malloc` half-way would test nothing.
@@ -87,6 +87,7 @@ mod thread_exit;
 mod threads;
 mod unmanaged;
 mod vma;
+mod words;
 
 /// Turns a result into a C return value: zero, or -1 with `errno` set.
 fn c_result(result: Result<(), rustix::io::Errno>) -> core::ffi::c_int {

@@ -87,6 +87,7 @@ fn reporter() -> Option<&'static Reporter> {
 }
 
 fn set(reporter: Reporter) {
+    reporter.announce();
     REPORTER.store(Box::into_raw(Box::new(reporter)), Release);
 }
 
@@ -107,7 +108,6 @@ pub fn begin(path: &Path, name: &str) {
             since_ns: now_ns(),
             before: Fields::default(),
         };
-        reporter.announce();
         set(reporter);
         millpond_mmu::report::set_keeper(keep_last_words);
     }
@@ -136,7 +136,6 @@ pub fn begin_in_child() {
                 since_ns: now_ns(),
                 before,
             };
-            reporter.announce();
             set(reporter);
         }
         Err(_) => REPORTER.store(core::ptr::null_mut(), Release),

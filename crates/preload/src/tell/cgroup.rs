@@ -3,7 +3,7 @@
 //! A file counts if its directory is the control group of this process or an ancestor of it: its path below the mount
 //! is a prefix of the path in `/proc/self/cgroup`. A sibling's file concerns only the sibling.
 
-use super::words::{number, read_path};
+use crate::words::{number, read_path};
 
 /// A file of a control group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

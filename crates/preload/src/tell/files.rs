@@ -1,7 +1,7 @@
 //! Files that report how much memory there is: an open one is exchanged for one with different contents.
 
-use super::words::{self, Text};
 use super::{budget, cgroup, count, left, meminfo};
+use crate::words::{self, Text};
 use core::ffi::{CStr, c_char, c_int};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};

@@ -1,7 +1,7 @@
 //! `/proc/meminfo` with the budget as the machine's memory. We change the lines that concern more than one process's
 //! memory and are read by programs that size themselves; all others stay as they are.
 
-use super::words::{Text, number};
+use crate::words::{Text, number};
 
 /// Maximum number of bytes of the file that are read. It has 1.6 KiB on Linux 6.18.
 pub const MOST: usize = 4096;

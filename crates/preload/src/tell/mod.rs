@@ -31,9 +31,8 @@ mod cgroup;
 mod files;
 mod meminfo;
 mod opens;
-mod words;
 
-use crate::space;
+use crate::{space, words};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use calls::by_number;

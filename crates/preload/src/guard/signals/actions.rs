@@ -44,13 +44,16 @@ static RESTORER_AT: AtomicUsize = AtomicUsize::new(0);
 /// The process whose actions are recorded.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
+fn refused(error: Errno) -> String {
+    format!("the kernel installs no signal handlers ({error})")
+}
+
 /// Reads the actions that the process starts with, and installs our handlers.
 ///
 /// # Errors
 /// A line that says what the kernel refuses.
 pub fn start() -> Result<(), String> {
     PROCESS.store(process(), Relaxed);
-    let refused = |error: Errno| format!("the kernel installs no signal handlers ({error})");
     let mut inherited = [Action::default(); table::LAST as usize + 1];
     for (signal, action) in (0..).zip(&mut inherited) {
         if Record::of(signal).is_some() {
@@ -76,7 +79,6 @@ pub fn start() -> Result<(), String> {
 /// # Errors
 /// A line that says what the kernel refuses.
 pub fn take_back() -> Result<(), String> {
-    let refused = |error: Errno| format!("the kernel installs no signal handlers ({error})");
     let ours = [
         handlers::on_sigbus as *const () as usize,
         handlers::on_sigsys as *const () as usize,
@@ -104,8 +106,7 @@ pub fn take_back() -> Result<(), String> {
 pub fn install_again(signal: c_int) -> Result<(), String> {
     let _writer = Writer::begin();
     match Record::of(signal) {
-        Some(record) => install(signal, &record.get())
-            .map_err(|error| format!("the kernel installs no signal handlers ({error})")),
+        Some(record) => install(signal, &record.get()).map_err(refused),
         None => Ok(()),
     }
 }

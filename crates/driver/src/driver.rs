@@ -1,6 +1,7 @@
 //! The driver itself: its state and its counters.
 
 use crate::memory::Memory;
+use crate::others::Unmade;
 use crate::publish::Publisher;
 use crate::recent::Witnessed;
 use crate::signals::SignalsBlocked;
@@ -70,8 +71,8 @@ pub struct Driver<M: Memory = RealMemory> {
     pub(crate) waiters_for_any: AtomicU32,
     /// Lock that the reclaim thread holds while it works; see [`fork`].
     pub(crate) housekeeping: Ranked<()>,
-    /// Whether the reclaim thread is making threads, without its lock; see [`fork`].
-    pub(crate) makes_threads: AtomicBool,
+    /// The threads that the reclaim thread has yet to make.
+    pub(crate) others: Unmade,
     /// Word that changes when the reclaim thread is needed.
     pub(crate) kicks: Word,
     /// Whether the reclaim thread sleeps, so that kicking it costs nothing while it works.
@@ -142,7 +143,7 @@ impl<M: Memory> Driver<M> {
             waiters: AtomicU32::new(0),
             waiters_for_any: AtomicU32::new(0),
             housekeeping: Ranked::new(Rank::Housekeeping, ()),
-            makes_threads: AtomicBool::new(false),
+            others: Unmade::new(),
             kicks: Word::new(0),
             resting: AtomicBool::new(false),
             looks_ahead: AtomicU32::new(0),

@@ -23,8 +23,8 @@
 use crate::closed_gate::ClosedGate;
 use crate::driver::Driver;
 use crate::error::ForkError;
-use crate::housekeeping::Others;
 use crate::memory::Memory;
+use crate::others::Others;
 use crate::recent::Witnessed;
 use crate::signals::SignalsBlocked;
 use crate::state::queue::AtRest;
@@ -148,8 +148,7 @@ impl<M: Memory> Driver<M> {
         let begun = Instant::now();
         loop {
             let housekeeping = self.housekeeping.lock();
-            let makes_threads = self.makes_threads.load(Ordering::SeqCst);
-            if !makes_threads || begun.elapsed() >= MAKING {
+            if !self.others.are_being_made() || begun.elapsed() >= MAKING {
                 return housekeeping;
             }
             drop(housekeeping);

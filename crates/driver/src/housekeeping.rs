@@ -8,6 +8,7 @@
 use crate::ahead;
 use crate::driver::Driver;
 use crate::memory::Memory;
+use crate::others::Others;
 use crate::panics::Ours;
 use crate::signals::SignalsBlocked;
 use crate::state::config::Background;
@@ -19,7 +20,7 @@ use crate::state::refault_cost::RefaultCost;
 use crate::state::store_share::StoreShare;
 use millpond_core::port::Upkeep;
 use millpond_core::{Commands, Event, GroupId, PageCount};
-use millpond_mmu::{Delivery, report};
+use millpond_mmu::Delivery;
 use millpond_sync::atomic::Ordering;
 use millpond_sync::time::Instant;
 use millpond_sync::{Barrier, OwnThread};
@@ -33,40 +34,8 @@ const TICK: Duration = Duration::from_millis(100);
 const WAITED_FOR: u32 = 64;
 /// Longest time for which the thread lets the store move excess data out of RAM, or give room back.
 const AT_ONCE: Duration = Duration::from_millis(20);
-/// Number of ticks at which the thread tries to make the other threads before it gives up.
-const TRIES: u32 = 20;
 /// Time for which a store that was full or failing is not asked.
 const STORE_RETRY: Duration = Duration::from_secs(1);
-
-/// The maker of the threads that watch for long waits and that free.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Others {
-    /// The thread that makes the background thread.
-    ByMaker,
-    /// The background thread, at its first tick.
-    AtFirstTick,
-}
-
-/// The threads that the background thread has yet to make.
-struct Unmade {
-    /// Whether the watchdog is among them.
-    watches: bool,
-    /// Number of ticks at which it still tries. While a thread of the program executes another program, or tries to,
-    /// the kernel makes no thread (`EAGAIN`).
-    tries: u32,
-}
-
-impl Unmade {
-    fn new(others: Others) -> Self {
-        Self {
-            watches: true,
-            tries: match others {
-                Others::ByMaker => 0,
-                Others::AtFirstTick => TRIES,
-            },
-        }
-    }
-}
 
 impl Driver {
     /// Starts the thread, with all signals blocked, and waits until it no longer needs anything of the program. The
@@ -84,8 +53,7 @@ impl Driver {
         let driver = Arc::clone(self);
         let ready = Arc::new(Barrier::new(2));
         let thread_ready = Arc::clone(&ready);
-        // In a child, the parent's thread may have been making threads.
-        self.makes_threads.store(false, Ordering::SeqCst);
+        self.others.begin(others);
         self.note_store_cost(refault_cost);
         // The table is made here, so that a manager has taken all its memory when it is built.
         let refault_cost = RefaultCost::new(refault_cost, self.delivery);
@@ -94,13 +62,13 @@ impl Driver {
             let _ours = Ours::enter();
             driver.isolate();
             thread_ready.wait();
-            driver.keep_house(refault_cost, others);
+            driver.keep_house(refault_cost);
         })?;
         ready.wait();
         Ok(thread)
     }
 
-    fn keep_house(self: &Arc<Self>, mut refault_cost: RefaultCost, others: Others) {
+    fn keep_house(self: &Arc<Self>, mut refault_cost: RefaultCost) {
         let mut last_tick = Instant::now();
         let mut last_retry = Instant::now();
         let mut fruitless = false;
@@ -109,7 +77,6 @@ impl Driver {
         let mut store_share = StoreShare::new(self.delivery, self.governor.store_share());
         let (mut pace, began) = (Pace::new(), Instant::now());
         let (mut growth, mut last_look) = (Growth::new(), began);
-        let mut unmade = Unmade::new(others);
         self.store.write_behind();
         self.publish();
         while !self.stop.load(Ordering::SeqCst) {
@@ -163,37 +130,8 @@ impl Driver {
             let dense = worth.is_dense_worth_it();
             self.recompress(&mut pace, began, seen, dense, go_away);
             drop(working);
-            if is_tick {
-                self.start_others(&mut unmade);
-            }
+            self.start_others(is_tick);
         }
-    }
-
-    /// Starts the watchdog and the workers, if they are still to be made. If they cannot be made, the process continues
-    /// without them: the freeing thread gives memory back itself, and long waits are not reported.
-    fn start_others(self: &Arc<Self>, unmade: &mut Unmade) {
-        if unmade.tries == 0 {
-            return;
-        }
-        unmade.tries -= 1;
-        self.makes_threads.store(true, Ordering::SeqCst);
-        let made = self.start_unmade(unmade);
-        self.makes_threads.store(false, Ordering::SeqCst);
-        match made {
-            Ok(()) => unmade.tries = 0,
-            Err(error) if unmade.tries == 0 => report::line(format_args!(
-                "no thread to free memory in the background, or to watch for long waits ({error}): raise `ulimit -u`"
-            )),
-            Err(_) => {}
-        }
-    }
-
-    fn start_unmade(self: &Arc<Self>, unmade: &mut Unmade) -> std::io::Result<()> {
-        if unmade.watches {
-            self.start_watching()?;
-            unmade.watches = false;
-        }
-        self.start_freeing()
     }
 
     /// Gives the service threads of a manager for arbitrary programs their own descriptor table: the program may close

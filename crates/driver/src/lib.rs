@@ -26,6 +26,7 @@ mod lazy_batch;
 mod lazy_free;
 pub mod memory;
 pub mod operate;
+pub mod others;
 mod panics;
 pub mod prefetch;
 pub mod pressure;

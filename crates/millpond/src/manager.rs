@@ -8,7 +8,7 @@ use crate::region::Region;
 use crate::vec::{Plain, PondVec};
 use millpond_core::{Backing, Kind, OrderPolicy, PAGE_SIZE, PageCount};
 use millpond_driver::Driver;
-use millpond_driver::housekeeping::Others;
+use millpond_driver::others::Others;
 use millpond_driver::state::named::Named;
 use millpond_driver::state::queue::FreeTuning;
 use millpond_driver::stats::Stats;

@@ -693,6 +693,15 @@ impl Space {
         }
     }
 
+    /// Has the threads made that the space makes later than the first, and waits for that: a program whose first thread
+    /// is about to end, and which has others, wants no thread made after that. The caller holds no lock that `malloc`
+    /// takes.
+    pub fn make_threads_now(&self) {
+        if let Backing::Managed(driver) = self.backing() {
+            driver.make_others_now();
+        }
+    }
+
     /// Descriptors in the program's table that the space works with: the caller keeps the program from closing them.
     #[must_use]
     pub fn descriptors(&self) -> Vec<i32> {

@@ -291,7 +291,7 @@ impl Memory {
 mod tests {
     use super::{Export, Memory};
     use crate::guard::real::Find;
-    use crate::{dlopen, guard, syscall, tell};
+    use crate::{dlopen, guard, syscall, tell, threads};
     use millpond_guard::call::{Argument, Call};
     use millpond_guard::table;
     use std::fs;
@@ -379,6 +379,7 @@ mod tests {
     fn functions_that_are_called_are_looked_up_at_the_start() {
         guard::find();
         tell::find();
+        threads::find();
         // SAFETY: the section of this name contains functions to look up.
         let all: &[&dyn Find] = unsafe { section(&FIRST_REAL, &END_OF_REALS) };
         assert!(all.len() > 60, "{} functions", all.len());

@@ -28,8 +28,8 @@ use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, Kind, PAGE};
 use crate::{
-    atfork, descriptors, engage, exit, guard, init, internal_alloc, linker, malloc, mremap, raw,
-    record, report, rights, space, stack_switch, threads,
+    atfork, descriptors, engage, exit, first_thread, guard, init, internal_alloc, linker, malloc,
+    mremap, raw, record, report, rights, space, stack_switch, threads,
 };
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int, c_void};
@@ -364,6 +364,9 @@ fn child(made: Made) {
         }
         report::begin_in_child();
         release(made == Made::Without);
+        if late == 0 {
+            first_thread::child_is_ready();
+        }
     });
 }
 
@@ -393,6 +396,7 @@ pub fn finish_child() {
         on_safe_stack(move || {
             let _blocked = Blocked::new();
             threads::making(|| go_on(space.start_threads_in_child()));
+            first_thread::child_is_ready();
         });
     }
 }

@@ -15,7 +15,7 @@
 //! | pages that the kernel would refer to: pipes, sockets | `references` |
 //! | direct delivery: memory that the kernel is about to touch, signals, children | `guard` |
 //! | libraries that are loaded later | `dlopen` |
-//! | processes and threads, their rights | `fork`, `clone`, `namespaces`, `threads`, `last_thread`, `last_words`, `rights`, `exit`, `report` |
+//! | processes and threads, their rights | `fork`, `clone`, `namespaces`, `threads`, `first_thread`, `last_thread`, `last_words`, `rights`, `exit`, `report` |
 //! | the safety of locks; files and text without an allocation | `lock`, `signals`, `stack_switch`, `raw`, `words` |
 //!
 //! Exported symbols exist only in the shared library; the unit tests are built without them, because a test program
@@ -44,6 +44,7 @@ mod dlopen;
 mod engage;
 mod exit;
 mod filters;
+mod first_thread;
 mod fork;
 mod futexes;
 mod guard;

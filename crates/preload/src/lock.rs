@@ -55,10 +55,7 @@ impl RawLock {
         };
         let taken = (0..1000).any(|_| {
             is_mine() || {
-                let nap = [0u64, 100_000];
-                let args = [nap.as_ptr() as usize, 0, 0, 0, 0, 0];
-                // SAFETY: the kernel reads a time that lives here.
-                let _ = unsafe { raw::syscall(libc::SYS_nanosleep, args) };
+                raw::sleep(100_000);
                 false
             }
         });

@@ -29,6 +29,14 @@ pub unsafe fn syscall(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
     check(unsafe { millpond_mmu::gate::syscall(number as usize, args) })
 }
 
+/// Sleeps for less than a second, or until a signal.
+pub fn sleep(nanoseconds: u64) {
+    let nap = [0, nanoseconds];
+    let args = [nap.as_ptr() as usize, 0, 0, 0, 0, 0];
+    // SAFETY: the kernel reads a time that lives here.
+    let _ = unsafe { syscall(libc::SYS_nanosleep, args) };
+}
+
 /// Makes a system call with a separate instruction, which the filter checks.
 ///
 /// # Safety

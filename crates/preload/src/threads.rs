@@ -20,7 +20,9 @@
 //! system call, which the C library does not notice.
 
 use crate::dlopen::find_next;
-use crate::{engage, fork, guard, init, internal_alloc, jemalloc, raw, signals, space};
+use crate::{
+    engage, first_thread, fork, guard, init, internal_alloc, jemalloc, raw, signals, space,
+};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 
@@ -56,6 +58,7 @@ pub fn forget_service() {
     }
     // The C library counts anew in a child.
     ENDED.store(false, Relaxed);
+    first_thread::begin_in_child();
 }
 
 /// The thread pointer of a program thread that is creating threads of ours, or 0.
@@ -90,6 +93,8 @@ struct Beginning {
     argument: *mut c_void,
     /// Whether the creator has raised the C library's count for this thread ([`Count::hold`]).
     held: bool,
+    /// Whether this is one of the threads that the program's first thread waits for.
+    awaited: Option<first_thread::Awaited>,
 }
 
 extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
@@ -100,11 +105,13 @@ extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
         start,
         argument,
         held,
+        awaited,
     } = *unsafe { Box::from_raw(beginning.cast::<Beginning>()) };
     let count = count();
     if let Some(count) = count {
         count.leave(1 + u32::from(held));
     }
+    drop(awaited);
     let result = start(argument);
     if let Some(count) = count {
         count.come_back();
@@ -173,6 +180,8 @@ static STORAGE: AtomicUsize = AtomicUsize::new(0);
 /// Looks up the symbols that are needed later.
 pub fn find() {
     real();
+    guard::real::find(first_thread::FUNCTIONS);
+    first_thread::begin();
     COUNTED.store(find_next(c"__nptl_nthreads").unwrap_or(0), Relaxed);
     // SAFETY: the name is a C string.
     let storage = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_get_tls_static_info".as_ptr()) };
@@ -207,11 +216,16 @@ exports! {
         argument: *mut c_void,
     ) -> c_int {
         if makes_ours() {
+            let awaited = match is_service().then(first_thread::Awaited::new) {
+                Some(None) => return libc::EAGAIN,
+                awaited => awaited.flatten(),
+            };
             let held = count().is_some_and(Count::hold);
             let beginning = Box::into_raw(Box::new(Beginning {
                 start,
                 argument,
                 held,
+                awaited,
             }));
             // The program's signal handlers must not run on our threads.
             let _blocked = signals::Blocked::new();

@@ -30,6 +30,31 @@ fn the_last_thread_runs_its_slow_exit_handlers_to_the_end() {
     prints("last_thread_ends", &["slowly"], "ended\n");
 }
 
+/// Covers a last thread that ends while the manager creates its threads, about a tenth of a second after the start.
+#[test]
+fn the_last_thread_runs_exit_handlers_while_the_manager_creates_threads() {
+    ends_at_every_moment(&[]);
+}
+
+/// Covers the same in a child of another than the first thread.
+#[test]
+fn the_last_thread_of_a_child_runs_exit_handlers_while_the_manager_creates_threads() {
+    ends_at_every_moment(&["thread"]);
+}
+
+fn ends_at_every_moment(form: &[&str]) {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("last_thread_ends", directory.path(), &[]);
+    for pause in (90_000..112_000).step_by(300) {
+        let mut command = preloaded(&program);
+        command.args(form).arg(pause.to_string());
+        assert_eq!(common::printed(command), "ended\n", "after {pause} us");
+    }
+}
+
 #[test]
 fn the_only_thread_ends_the_process() {
     prints("last_thread_ends", &["alone"], "ended\n");

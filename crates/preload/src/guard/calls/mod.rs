@@ -43,7 +43,6 @@ pub fn find() {
         vectors::FUNCTIONS,
         net::FUNCTIONS,
         poll::FUNCTIONS,
-        super::cancel::FUNCTIONS,
     ] {
         real::find(functions);
     }

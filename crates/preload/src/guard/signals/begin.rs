@@ -9,6 +9,7 @@
 
 use super::given::{self, Attributes, Given, Unwound};
 use super::{alternate, masks, thread};
+use crate::first_thread;
 use crate::stack_switch::on_safe_stack;
 use crate::threads::{PthreadCreate, Start};
 use core::ffi::{c_int, c_void};
@@ -73,10 +74,12 @@ extern "C-unwind" fn begin(beginning: *mut c_void) -> *mut c_void {
     masks::begin_thread(masked);
     // SAFETY: the types differ only in whether the function may unwind, which makes no difference to a caller.
     let start = unsafe { core::mem::transmute::<Start, Unwound>(start) };
-    match given {
+    let result = match given {
         Some(given) => given::run(given, start, argument),
         None => start(argument),
-    }
+    };
+    first_thread::thread_ends();
+    result
 }
 
 /// Creates a program thread with `real`.

@@ -193,11 +193,12 @@ impl Governor {
         }
     }
 
-    /// Pages of a budget of `ram` pages that are kept free: for memory in flight, and for memory that the kernel does
-    /// not report.
+    /// Pages of a budget of `ram` pages that are kept free: for memory in flight, for files' pages that arrive at once,
+    /// and for memory that the kernel does not report.
     pub(crate) fn headroom(&self, ram: u64) -> u64 {
         let untold = self.untold.load(Ordering::Relaxed).min(ram / UNTOLD_MOST);
-        self.charge.headroom(ram) + untold
+        let in_flight = self.charge.headroom(ram);
+        in_flight + self.file_room.burst(ram, in_flight) + untold
     }
 
     /// Pages of the process that are not managed. Of its frames, `unhooked` may have left already.

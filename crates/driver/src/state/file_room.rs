@@ -5,11 +5,11 @@
 //! process would exceed its budget each time. So the recent maximum of files' pages stays reserved for them: for one to
 //! two [`WINDOW`]s.
 //!
-//! Code that a program has not run before, or not for long, arrives as fast: the kernel maps 64 KiB in 10 µs, and no look
-//! comes in time. A compiler that entered its next phase had 3.8 MiB more within a millisecond, and exceeded its 70 MiB
-//! by 1.5; redis-server began to save, had 2.3 MiB more within six, and exceeded its 28 by 1.3. So a program that has
-//! grown by such a [`burst`](FileRoom::burst) recently has room for another one kept free, up to a
-//! [part](BURST_MOST) of its budget.
+//! Code that a program has not run before, or not for long, arrives as fast: the kernel maps 64 KiB in 10 µs, and no
+//! look comes in time. A compiler that entered its next phase had 3.8 MiB more within a millisecond, and exceeded its
+//! 70 MiB by 1.5; redis-server began to save, had 2.3 MiB more within six, and exceeded its 28 by 1.3. So a program
+//! that has grown by such a [`burst`](FileRoom::burst) recently has room for another one kept free, up to a part of
+//! its budget ([`BURST_MOST`]).
 
 use millpond_sync::atomic::{AtomicU64, Ordering::Relaxed};
 

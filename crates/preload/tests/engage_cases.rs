@@ -12,7 +12,9 @@ fn a_process_that_engages_in_the_middle_keeps_all_its_memory() {
     }
     let directory = tempfile::tempdir().unwrap();
     let program = compile("engages", directory.path(), &[]);
-    for way in ["growth", "blocks", "blocked", "handler", "child", "thread"] {
+    for way in [
+        "growth", "blocks", "blocked", "handler", "child", "thread", "register",
+    ] {
         let run = |mut command: std::process::Command| {
             command.arg(way).env("MILLPOND_ENGAGE", "needed");
             printed(command)

@@ -1,10 +1,16 @@
 /* A process that begins dormant and engages in the middle: with signals blocked, in a signal handler that has
- * interrupted a read, in a child of a fork, and where it makes a thread. Its memory is of every kind by then. The
- * argument says where. */
+ * interrupted a read, in a child of a fork, where it makes a thread, and where it gives memory to a userfaultfd of its
+ * own. Its memory is of every kind by then. The argument says where.
+ *
+ * A mapping has one userfaultfd. Formerly a dormant process could give managed memory to its own, could not engage any
+ * more, and ended when it grew. */
 #include "check.h"
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 
@@ -140,6 +146,22 @@ static void by_a_thread(void) {
     CHECK(pthread_join(thread, NULL) == 0);
 }
 
+/* Whether that works is documented elsewhere. Either way the process goes on. */
+static void with_its_own_userfaultfd(void) {
+    int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | 1 /* UFFD_USER_MODE_ONLY */);
+    struct uffdio_api api = {.api = UFFD_API};
+    CHECK(fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0);
+    char *mine = map(MIB);
+    struct uffdio_register all = {.range = {(unsigned long)mine, MIB}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    if (ioctl(fd, UFFDIO_REGISTER, &all) == 0) {
+        struct uffdio_zeropage zeros = {.range = {(unsigned long)mine, MIB}};
+        CHECK(ioctl(fd, UFFDIO_ZEROPAGE, &zeros) == 0);
+    }
+    fill(mine, MIB, 50000);
+    grow();
+    verify(mine, MIB, 50000);
+}
+
 /* The heap grows bit by bit, and each block stays. */
 static void by_small_blocks(void) {
     enum { BLOCKS = 40000 };
@@ -161,7 +183,8 @@ int main(int count, char **arguments) {
         const char *name;
         void (*run)(void);
     } ways[] = {{"handler", in_a_handler}, {"blocked", with_signals_blocked}, {"child", in_a_child},
-                {"thread", by_a_thread},   {"blocks", by_small_blocks},       {"growth", grow}};
+                {"thread", by_a_thread},   {"blocks", by_small_blocks},       {"growth", grow},
+                {"register", with_its_own_userfaultfd}};
     prepare();
     check();
     for (size_t n = 0; n < sizeof ways / sizeof *ways; n++)

@@ -9,6 +9,7 @@
 //! A KVM guest's memory is touched from the kernel, and the guest would silently stop at the first absent page. So
 //! KVM is not given managed memory, and the program gets an error (`EINVAL`, with a line for the user).
 
+use crate::engage;
 use crate::guard::call::held;
 use crate::guard::{is_on, is_on_for_good};
 use crate::space;
@@ -24,6 +25,9 @@ const PROCMAP_QUERY: c_ulong = 0xc068_6611;
 /// `KVM_SET_USER_MEMORY_REGION` and its successor, whose structures both have the address of the memory as their
 /// fourth word.
 const KVM_MEMORY: [c_ulong; 2] = [0x4020_ae46, 0x40a0_ae49];
+/// A mapping has one userfaultfd. A dormant process that gave managed memory to one of the program's own could not
+/// engage any more.
+const UFFDIO_REGISTER: c_ulong = 0xc020_aa00;
 const NAME_MORE: [c_ulong; 5] = [SIOCGIFCONF, SIOCETHTOOL, SG_IO, PAGEMAP_SCAN, PROCMAP_QUERY];
 
 exports! {
@@ -34,6 +38,9 @@ exports! {
     /// The third argument is in its place whether or not the caller has passed one.
     [ioctl: Held]
     unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, argument: usize) -> c_int {
+        if command == UFFDIO_REGISTER {
+            engage::before_lasting();
+        }
         if KVM_MEMORY.contains(&command) && is_on_for_good() {
             // SAFETY: the caller passes the command's structure.
             let memory = unsafe { (argument as *const u64).add(3).read_unaligned() };

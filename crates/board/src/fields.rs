@@ -317,6 +317,8 @@ fields! {
     Dormant = "dormant",
     /// Wall time after which the process engaged, in nanoseconds; zero if it was managed from its start, or is dormant.
     Engaged = "engaged_ns",
+    /// Why the process engaged, as a number of `EngagedFor`; zero if it did not.
+    EngagedFor = "engaged_for",
 }
 
 const _: () = assert!(Field::ALL.len() <= FIELD_ROOM);

@@ -31,6 +31,7 @@
 //! ```
 
 pub mod counters;
+mod engaged;
 mod fields;
 mod latency;
 mod layout;
@@ -39,6 +40,7 @@ pub mod shared;
 mod tape;
 pub mod watch;
 
+pub use engaged::EngagedFor;
 pub use fields::{Field, Fields};
 pub use latency::{FaultWay, Histogram, LATENCY_BUCKETS, latency_bucket, latency_end_ns};
 pub use layout::{NAME_BYTES, SLOTS};

@@ -32,6 +32,7 @@ use crate::{descriptors, exit, init, space, words};
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
 use millpond::BuildError;
 use millpond::space::{Opened, Space};
+use millpond_board::EngagedFor;
 use millpond_settings::{DeliveryChoice, Engage, Settings};
 use std::sync::OnceLock;
 
@@ -57,6 +58,8 @@ static READ_ONLY: AtomicUsize = AtomicUsize::new(0);
 
 /// The time at which the process engaged, in nanoseconds, or 0.
 static ENGAGED_AT: AtomicU64 = AtomicU64::new(0);
+/// The number of the reason.
+static ENGAGED_FOR: AtomicU64 = AtomicU64::new(0);
 
 /// What a dormant process keeps of its start.
 static SETTINGS: OnceLock<(Settings, init::Sizes)> = OnceLock::new();
@@ -67,9 +70,10 @@ pub fn is_dormant() -> bool {
     STATE.load(Relaxed) == DORMANT
 }
 
-/// Returns the time at which the process engaged, if it did not begin engaged.
-pub fn engaged_at() -> Option<u64> {
-    Some(ENGAGED_AT.load(Relaxed)).filter(|&at| at > 0)
+/// Returns when and why the process engaged, if it did not begin engaged.
+pub fn engaged() -> Option<(u64, EngagedFor)> {
+    let why = EngagedFor::of_number(ENGAGED_FOR.load(Relaxed))?;
+    Some((ENGAGED_AT.load(Acquire), why)).filter(|&(at, _)| at > 0)
 }
 
 /// Returns whether a process with these settings may begin dormant.
@@ -109,7 +113,15 @@ pub fn before_growth(len: usize) {
 #[inline]
 pub fn before_lasting() {
     if is_dormant() {
-        now();
+        now(EngagedFor::Call);
+    }
+}
+
+/// Called before the program makes a thread, or something like one.
+#[inline]
+pub fn before_thread() {
+    if is_dormant() {
+        now(EngagedFor::Thread);
     }
 }
 
@@ -118,7 +130,7 @@ pub fn before_lasting() {
 pub fn before_clone(flags: u64) {
     let shares = (libc::CLONE_VM | libc::CLONE_FILES) as u64;
     if flags & shares != 0 && flags & libc::CLONE_VFORK as u64 == 0 {
-        before_lasting();
+        before_thread();
     }
 }
 
@@ -139,7 +151,7 @@ fn grow(len: usize) {
     let ram = SETTINGS.get().map_or(0, |(_, sizes)| sizes.ram as usize);
     match room(ram) {
         Some(room) if len <= room => LEASE.store((room - len).min(ram / LEASES), Relaxed),
-        _ => now(),
+        _ => now(EngagedFor::Memory),
     }
 }
 
@@ -171,7 +183,7 @@ fn pages_of(line: &[u8]) -> Option<usize> {
 
 /// Engages a dormant process. Does nothing in any other process, or in the child of a `vfork`.
 #[cold]
-pub fn now() {
+fn now(why: EngagedFor) {
     if guard::signals::is_borrowed() {
         return;
     }
@@ -194,7 +206,8 @@ pub fn now() {
                 )),
             }
         }
-        ENGAGED_AT.store(millpond_board::now_ns(), Relaxed);
+        ENGAGED_FOR.store(why as u64, Relaxed);
+        ENGAGED_AT.store(millpond_board::now_ns(), Release);
         STATE.store(ENGAGED, Relaxed);
     });
 }

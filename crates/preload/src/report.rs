@@ -168,9 +168,10 @@ pub fn publish(state: State) {
 /// Sets whether and when the process engaged.
 fn set_engaged(fields: &mut Fields, reporter: &Reporter) {
     fields.set(Field::Dormant, u64::from(engage::is_dormant()));
-    if let Some(at) = engage::engaged_at() {
+    if let Some((at, why)) = engage::engaged() {
         // The child of a fork may have inherited a time before its own start.
         fields.set(Field::Engaged, at.saturating_sub(reporter.since_ns).max(1));
+        why.write_to(fields);
     }
 }
 

@@ -240,7 +240,7 @@ exports! {
             }
             return result;
         }
-        engage::before_lasting();
+        engage::before_thread();
         fork::finish_child();
         jemalloc::before_thread();
         // SAFETY: the caller promises valid attributes, if any.

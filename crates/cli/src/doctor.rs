@@ -8,7 +8,7 @@ use crate::print;
 use crate::run::{DeliveryChoice, library};
 use clap::Args;
 use millpond_mmu::capabilities::{MARKS, PROTECTIONS};
-use millpond_mmu::{Capabilities, Capability, capabilities};
+use millpond_mmu::{Capabilities, Capability, Mask, can_take_over, capabilities};
 use serde::Serialize;
 use std::{fmt, io};
 
@@ -54,6 +54,8 @@ struct Findings {
     run_works: bool,
     /// The reasons why it does not work.
     problems: Vec<String>,
+    /// Whether processes begin dormant with `--engage needed`.
+    dormant: bool,
     /// How faults are served in the thread that faults: `userfaultfd` or `protections`; null when they cannot be.
     direct: Option<&'static str>,
     capabilities: Vec<Finding>,
@@ -100,6 +102,7 @@ pub fn doctor(args: &DoctorArgs) -> Result<u8, DoctorError> {
         schema: "millpond-doctor/1",
         run_works: problems.is_empty(),
         problems,
+        dormant: can_take_over(Mask::from_environment()),
         direct: Watch::of(capabilities()).map(Watch::name),
         capabilities: capabilities().list.iter().map(Finding::from).collect(),
         machine: Machine::look(),
@@ -172,6 +175,20 @@ fn write_direct(f: &mut fmt::Formatter<'_>, findings: &Findings) -> fmt::Result 
     }
 }
 
+/// Says whether a process can begin dormant.
+fn write_dormant(f: &mut fmt::Formatter<'_>, findings: &Findings) -> fmt::Result {
+    match findings.dormant {
+        true => writeln!(
+            f,
+            "With `--engage needed`, processes begin dormant: the kernel alone serves them until they need more."
+        ),
+        false => writeln!(
+            f,
+            "`--engage needed` changes nothing here: it needs userfaultfd with UFFDIO_MOVE (Linux 6.8)."
+        ),
+    }
+}
+
 /// Whether the kernel lets `millpond run` work here with this delivery.
 ///
 /// # Errors
@@ -222,6 +239,7 @@ impl fmt::Display for Findings {
         let library = self.preload_library.as_deref().unwrap_or("not found");
         writeln!(f, "  {:<27} {library}\n", "preload library")?;
         write_direct(f, self)?;
+        write_dormant(f, self)?;
         if self.run_works {
             return writeln!(f, "`millpond run` works here.");
         }

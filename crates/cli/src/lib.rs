@@ -6,6 +6,7 @@ pub mod bench;
 pub mod command;
 pub mod curve;
 pub mod doctor;
+pub mod dormancy;
 pub mod figures;
 pub mod help;
 pub mod machine;

@@ -129,6 +129,10 @@ impl Listing {
         };
         for slot in alive {
             let bytes = |field| Human(slot.fields.get(field)).to_string();
+            let what = match slot.fields.get(Field::Dormant) {
+                0 => what,
+                _ => "dormant",
+            };
             self.rows.push([
                 slot.pid.to_string(),
                 what.to_owned(),

@@ -5,6 +5,7 @@
 //! if there is room for that, and otherwise below each other; panels that do not fit at the bottom are cut off. So
 //! panels are ordered by importance.
 
+use crate::dormancy;
 use crate::size::Human;
 use crate::top::app::App;
 use crate::top::budget::{self, Part};
@@ -91,6 +92,9 @@ fn title(row: &Row) -> Line<'static> {
     if budget > 0 && resident > 0 {
         let percent = 100.0 * resident as f64 / budget as f64;
         text += &format!(", resident {} ({percent:.0} %)", bytes(Field::Rss));
+    }
+    if let Some(words) = dormancy::words(|field| row.get(field)) {
+        text += &format!("; {words}");
     }
     Line::from(text).bold()
 }

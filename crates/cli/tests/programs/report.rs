@@ -2,6 +2,7 @@
 //! looked at by `.ci/report`.
 
 use crate::harness::{MIB, alone, can_run, millpond, read_report};
+use millpond_board::EngagedFor;
 use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output};
@@ -163,8 +164,39 @@ assert data.count(b'x') == 96 << 20
     assert_eq!(seen("dormant"), (0, 1));
     let (parent, child) = seen("engaged_ns");
     assert!(parent > 0 && child == 0, "{parent} {child}");
+    assert_eq!(seen("engaged_for"), (EngagedFor::Memory as u64, 0));
     let peak = report["peak_resident_bytes"].as_u64().unwrap();
     assert!(peak <= 65 * MIB, "{peak}");
+}
+
+/// Checks that the report of a single process says that it was dormant, or why it engaged.
+#[test]
+fn the_report_says_why_a_process_engaged() {
+    if !can_run(&[(PYTHON, "python3")]) {
+        return;
+    }
+    let _alone = alone();
+    let directory = TempDir::new().unwrap();
+    for (script, wanted) in [
+        ("print(1)", "dormant: its memory has not come near"),
+        (
+            "import threading as t; w = t.Thread(target=print); w.start(); w.join()",
+            ", to make a thread",
+        ),
+        (
+            "data = bytearray(b'x' * (96 << 20))",
+            ", as its memory might not have fit",
+        ),
+    ] {
+        let options = ["--engage", "needed", "--report", "text"];
+        let ran = run_in("64M", &directory, &options, script);
+        let text = String::from_utf8_lossy(&ran.stderr).into_owned();
+        let line = text.lines().find(|line| line.starts_with("  managed "));
+        assert!(line.is_some_and(|line| line.contains(wanted)), "{text}");
+    }
+    let ran = run_in("64M", &directory, &["--report", "text"], "print(1)");
+    let text = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(!text.contains("  managed "), "{text}");
 }
 
 /// Colours are for a terminal, and not for one whose user has asked for none. The variables that

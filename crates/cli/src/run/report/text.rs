@@ -1,6 +1,7 @@
 //! The report for people.
 
 use super::{PAGE, Report, number};
+use crate::dormancy;
 use crate::numbers::{Thousands, Time};
 use crate::run::beside::Beside;
 use crate::run::killed::Told;
@@ -21,8 +22,9 @@ impl fmt::Display for Report {
         let processes = running.count().max(1);
         self.write_peak(f, processes)?;
         self.write_own_part(f)?;
-        if processes > 1 {
-            writeln!(f, "  processes       {processes}{}", self.dormant())?;
+        match processes {
+            1 => self.write_dormancy(f)?,
+            _ => writeln!(f, "  processes       {processes}{}", self.dormant())?,
         }
         self.write_unmanaged(f)?;
         self.write_killed(f)?;
@@ -64,6 +66,16 @@ impl Report {
         match stayed.count() {
             0 => String::new(),
             dormant => format!(", {dormant} of them dormant to the end"),
+        }
+    }
+
+    /// Says of the only process whether it stayed dormant, or when and why it engaged.
+    fn write_dormancy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let only = self.processes.iter().find(|one| !one.became_another);
+        let words = only.and_then(|one| dormancy::words(|field| number(&one.fields, field)));
+        match words {
+            Some(words) => writeln!(f, "  managed         {words}"),
+            None => Ok(()),
         }
     }
 

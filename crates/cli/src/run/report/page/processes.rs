@@ -2,6 +2,7 @@
 
 use super::Report;
 use super::over_time;
+use crate::dormancy;
 use crate::numbers::{Thousands, Time};
 use crate::page::table;
 use crate::run::report::{ProcessReport, number};
@@ -67,6 +68,14 @@ pub fn unmanaged(report: &Report) -> Markup {
     }
 }
 
+/// How the process ended, and whether it was dormant, or when and why it engaged.
+fn state(process: &ProcessReport) -> String {
+    match dormancy::words(|field| number(&process.fields, field)) {
+        Some(words) => format!("{}; {words}", process.state),
+        None => process.state.to_owned(),
+    }
+}
+
 fn row(process: &ProcessReport, depth: usize) -> Vec<String> {
     let get = |field| number(&process.fields, field);
     let bytes = |field| Human(get(field)).to_string();
@@ -77,7 +86,7 @@ fn row(process: &ProcessReport, depth: usize) -> Vec<String> {
     vec![
         format!("{below}{}", process.pid),
         process.name.clone(),
-        process.state.to_owned(),
+        state(process),
         bytes(Field::PeakRss),
         bytes(Field::Touched),
         count(Field::MinorFaults),

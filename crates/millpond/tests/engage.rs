@@ -159,6 +159,72 @@ fn engaging_keeps_every_byte_and_the_budget_holds() {
     assert_eq!(wrong_pages(bytes(zeros, 4 * MIB), 11), 0);
 }
 
+/// The bytes of the mappings that begin in a range which are in the kernel's huge pages.
+fn huge_bytes(start: usize, len: usize) -> u64 {
+    let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let (mut inside, mut kib) = (false, 0);
+    for line in text.lines() {
+        let from = line
+            .split_once('-')
+            .map(|(from, _)| usize::from_str_radix(from, 16));
+        if let Some(Ok(from)) = from {
+            inside = (start..start + len).contains(&from);
+        } else if let Some(number) = line.strip_prefix("AnonHugePages:").filter(|_| inside) {
+            let number = number.trim().strip_suffix(" kB").unwrap();
+            kib += number.parse::<u64>().unwrap();
+        }
+    }
+    kib << 10
+}
+
+/// While a space is dormant, the kernel maps the pages that it would map anywhere. Huge ones are taken over with what
+/// is in them, leave in parts, and there are no more of them.
+fn huge_pages_of_the_kernel_are_taken_over() {
+    const HUGE: usize = 2 << 20;
+    let space = dormant();
+    let (base, len) = (space.base(), 24 * HUGE);
+    space.open(base, len).unwrap();
+    let advise = |at: usize, len: usize| {
+        // SAFETY: the range is the test's own.
+        unsafe { libc::madvise(at as *mut _, len, libc::MADV_HUGEPAGE) }
+    };
+    let setting = "/sys/kernel/mm/transparent_hugepage/enabled";
+    let allowed = std::fs::read_to_string(setting).is_ok_and(|text| !text.contains("[never]"));
+    assert_eq!(advise(base, len) == 0, std::fs::exists(setting).unwrap());
+    // Eight are written to at one place each, and one of all zeros is read; the rest is never touched.
+    for at in (0..8 * HUGE).step_by(HUGE) {
+        fill(bytes(base + at + 5 * PAGE, PAGE), at as u64);
+    }
+    assert_eq!(bytes(base + 9 * HUGE, PAGE)[7], 0);
+    let huge = huge_bytes(base, len);
+    assert_eq!(huge > 0, allowed, "{huge} bytes in huge pages");
+    space
+        .engage(&options(), &[opened(base, len)], &[], &[])
+        .unwrap();
+    for round in 0..3 {
+        for at in (0..8 * HUGE).step_by(HUGE) {
+            let page = bytes(base + at + 5 * PAGE, PAGE);
+            assert_eq!(wrong_pages(page, at as u64), 0, "round {round}");
+            assert!(
+                bytes(base + at + 6 * PAGE, PAGE)
+                    .iter()
+                    .all(|&byte| byte == 0)
+            );
+        }
+        let large = bytes(base + 8 * HUGE, 16 * HUGE);
+        assert!(round > 0 || large.iter().all(|&byte| byte == 0));
+        fill(large, 1);
+        assert_eq!(wrong_pages(large, 1), 0);
+    }
+    let huge = huge_bytes(base, len);
+    assert_eq!(huge, 0, "bytes in huge pages that nobody asked for");
+    let (stats, resident) = (space.stats(), resident_bytes());
+    assert!(
+        stats.vm.pswpout > 0 && resident < RAM + (20 << 20),
+        "{resident} bytes"
+    );
+}
+
 /// A child of a dormant space is dormant, has its own copy, and may engage by itself while its parent stays dormant.
 fn a_child_engages_by_itself() {
     let space = dormant();
@@ -218,9 +284,10 @@ fn a_refused_engagement_changes_nothing() {
     assert_eq!(wrong_pages(bytes(base, len), 5), 0);
 }
 
-const PARTS: [(&str, fn()); 4] = [
+const PARTS: [(&str, fn()); 5] = [
     ("behaves", dormant_memory_behaves_as_managed_memory),
     ("keeps", engaging_keeps_every_byte_and_the_budget_holds),
+    ("huge", huge_pages_of_the_kernel_are_taken_over),
     ("child", a_child_engages_by_itself),
     ("refused", a_refused_engagement_changes_nothing),
 ];

@@ -1,9 +1,10 @@
 //! Memory that nobody watches yet: the arena of a process that does not need to be managed so far.
 //!
 //! The addresses are reserved as they are for [`RealMemory`](crate::RealMemory), and everything else is the kernel's:
-//! what is opened is ordinary memory, which the kernel fills at the first touch, and which children of a fork inherit.
-//! A process costs a mapping then, and no descriptor, table or thread. When its memory comes near its budget, the arena
-//! is taken over where it lies ([`RealMemory::take_over`](crate::RealMemory::take_over)).
+//! what is opened is ordinary memory, which the kernel fills at the first touch with pages of the sizes that it would
+//! choose anywhere, and which children of a fork inherit. A process costs a mapping then, and no descriptor, table or
+//! thread. When its memory comes near its budget, the arena is taken over where it lies
+//! ([`RealMemory::take_over`](crate::RealMemory::take_over)).
 
 use core::ffi::c_void;
 
@@ -13,7 +14,7 @@ use rustix::mm::Advice;
 use millpond_core::PAGE_SIZE;
 
 use crate::error::MmuError;
-use crate::reservation::Reservation;
+use crate::reservation::{Purpose, Reservation};
 use crate::sys::mm::{madvise, madvise_by_number, mremap_fixed};
 
 /// An arena that the kernel backs alone. It is meant to last as long as the process: the addresses stay reserved when
@@ -43,15 +44,10 @@ impl DormantMemory {
     /// # Errors
     /// [`MmuError::Reserve`].
     pub fn new(len: usize, bases: &[usize]) -> Result<Self, MmuError> {
-        let what = "arena";
-        let arena = Reservation::at_one_of(what, len, bases)?;
-        let bytes = arena.len();
-        match arena.inherit(true) {
-            Ok(()) => Ok(Self {
-                arena: arena.staying(),
-            }),
-            Err(errno) => Err(MmuError::Reserve { what, bytes, errno }),
-        }
+        let arena = Reservation::at_one_of("arena", len, bases, Purpose::Plain)?;
+        Ok(Self {
+            arena: arena.staying(),
+        })
     }
 
     /// First address.
@@ -105,8 +101,7 @@ impl DormantMemory {
     /// # Errors
     /// `ENOMEM` when the kernel has no more mappings for the process.
     pub fn renew(&self, start: usize, len: usize) -> Result<(), Errno> {
-        self.arena.restore(start, len)?;
-        self.arena.inherit_part(start, len, true)
+        self.arena.restore(start, len)
     }
 
     /// Brings a range into memory, as far as the program may write to it.

@@ -7,7 +7,7 @@
 //! single pages. Our own huge pages are made elsewhere (`staging.rs`) and moved in, which the advice does not
 //! prevent. `MADV_DONTFORK` is the rule and inheritance the exception: a child created without telling us (a raw
 //! `clone`) dies by SIGSEGV at its first touch, whereas with an inherited mapping it would silently read zeros for
-//! every absent page.
+//! every absent page. Memory that the kernel serves alone ([`Purpose::Plain`]) gets neither advice.
 
 use core::ffi::c_void;
 
@@ -26,10 +26,20 @@ const GIGABYTE: usize = 1 << 30;
 /// Bytes that a single call drops.
 const PIECE: usize = 32 << 20;
 
+/// Who serves the memory of a reservation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Millpond: the kernel maps single pages, and a child inherits nothing by itself.
+    Watched,
+    /// The kernel alone, as it serves any other memory.
+    Plain,
+}
+
 /// A mapping owned by this value alone.
 pub(crate) struct Reservation {
     base: usize,
     len: usize,
+    purpose: Purpose,
     /// Whether the addresses were reserved by somebody else and stay mapped when the value is dropped.
     lent: bool,
 }
@@ -37,6 +47,10 @@ pub(crate) struct Reservation {
 impl Reservation {
     /// Reserves `len` inaccessible bytes (a multiple of the page size).
     pub(crate) fn new(what: &'static str, len: usize) -> Result<Self, MmuError> {
+        Self::anywhere(what, len, Purpose::Watched)
+    }
+
+    fn anywhere(what: &'static str, len: usize, purpose: Purpose) -> Result<Self, MmuError> {
         let fail = |errno| MmuError::Reserve {
             what,
             bytes: len,
@@ -59,6 +73,7 @@ impl Reservation {
         let reservation = Self {
             base,
             len,
+            purpose,
             lent: false,
         };
         reservation.advise_new(base, len).map_err(fail)?;
@@ -71,6 +86,7 @@ impl Reservation {
         what: &'static str,
         len: usize,
         bases: &[usize],
+        purpose: Purpose,
     ) -> Result<Self, MmuError> {
         let flags = FLAGS | MapFlags::FIXED_NOREPLACE;
         for &base in bases {
@@ -82,6 +98,7 @@ impl Reservation {
             let reservation = Self {
                 base: raw as usize,
                 len,
+                purpose,
                 lent: false,
             };
             // A kernel that does not know the flag (before Linux 4.17) takes the address as a hint. A mapping in the
@@ -98,7 +115,7 @@ impl Reservation {
                 })?;
             return Ok(reservation);
         }
-        Self::new(what, len)
+        Self::anywhere(what, len, purpose)
     }
 
     /// Addresses that are reserved already, by a mapping that stays when the value is dropped.
@@ -106,6 +123,7 @@ impl Reservation {
         Self {
             base,
             len,
+            purpose: Purpose::Watched,
             lent: true,
         }
     }
@@ -225,24 +243,13 @@ impl Reservation {
 
     /// Sets whether a forked child inherits the mapping.
     pub(crate) fn inherit(&self, inherit: bool) -> Result<(), Errno> {
-        self.inherit_part(self.base, self.len, inherit)
-    }
-
-    /// Sets whether a forked child inherits a part of the mapping.
-    pub(crate) fn inherit_part(
-        &self,
-        start: usize,
-        len: usize,
-        inherit: bool,
-    ) -> Result<(), Errno> {
-        self.expect_inside(start, len, "inherit");
         let advice = if inherit {
             Advice::LinuxDoFork
         } else {
             Advice::LinuxDontFork
         };
         // SAFETY: the advice changes what fork copies, not memory.
-        unsafe { madvise(start as *mut c_void, len, advice) }
+        unsafe { madvise(self.base as *mut c_void, self.len, advice) }
     }
 
     /// Sets whether a core dump contains the part's contents. Inaccessible memory has no contents to dump, but the
@@ -259,6 +266,9 @@ impl Reservation {
 
     /// Gives a part the advice that every new mapping of the reservation gets.
     pub(crate) fn advise_new(&self, start: usize, len: usize) -> Result<(), Errno> {
+        if self.purpose == Purpose::Plain {
+            return Ok(());
+        }
         // SAFETY: the advice changes which page sizes the kernel picks, not contents.
         match unsafe { madvise(start as *mut c_void, len, Advice::LinuxNoHugepage) } {
             // A kernel built without transparent huge pages returns EINVAL, and needs no advice.

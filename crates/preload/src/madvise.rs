@@ -19,6 +19,7 @@
 //! | `POPULATE_READ`, `POPULATE_WRITE` | passed to the kernel: it touches the pages, and we serve the faults |
 //! | `DONTFORK`, `WIPEONFORK` and their opposites | recorded with the area, and carried out in the child by us ([`crate::fork`]) |
 //! | `DONTDUMP`, `DODUMP` | passed to the kernel |
+//! | `HUGEPAGE`, `NOHUGEPAGE` | accepted; passed to the kernel while it serves the process alone ([`crate::engage`]) |
 //! | `MERGEABLE`, `UNMERGEABLE` | refused with `EINVAL`, as on a kernel without KSM ([`crate::ksm`]) |
 //! | `GUARD_INSTALL`, `GUARD_REMOVE`, `COLLAPSE`, `REMOVE` | refused with `EINVAL`. That is the kernel's answer to `REMOVE` (there is no file), and the answer of kernels without the others, so callers have another way |
 //!
@@ -29,7 +30,7 @@
 //! `MADV_FREE` instead (`GODEBUG=madvdontneed=0`), after which the contents that come back are correct.
 
 use crate::vma::{self, AtFork, Kind, PAGE, Range, Vmas};
-use crate::{guard, raw, space};
+use crate::{engage, guard, raw, space};
 use core::ffi::{c_int, c_void};
 use rustix::io::Errno;
 
@@ -71,6 +72,7 @@ fn treatment(advice: i32) -> Treatment {
         libc::MADV_DOFORK => Treatment::Fork(|at_fork| at_fork.dont_copy = false),
         libc::MADV_WIPEONFORK => Treatment::Fork(|at_fork| at_fork.wipe = true),
         libc::MADV_KEEPONFORK => Treatment::Fork(|at_fork| at_fork.wipe = false),
+        libc::MADV_HUGEPAGE | libc::MADV_NOHUGEPAGE if engage::is_dormant() => Treatment::Pass,
         libc::MADV_NORMAL
         | libc::MADV_RANDOM
         | libc::MADV_SEQUENTIAL

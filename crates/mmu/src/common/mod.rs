@@ -31,7 +31,7 @@ use crate::mask::Mask;
 use crate::orphans::Known;
 use crate::pool::Pool;
 use crate::report;
-use crate::reservation::Reservation;
+use crate::reservation::{Purpose, Reservation};
 use crate::staging::Staging;
 use crate::sys::FdCell;
 use open::{open_pagemap, open_pidfd};
@@ -67,7 +67,7 @@ impl Common {
         let len = config.arena.bytes() as usize;
         match config.reserved {
             Some(base) => Ok(Reservation::lent(base, len)),
-            None => Reservation::at_one_of("arena", len, config.bases),
+            None => Reservation::at_one_of("arena", len, config.bases, Purpose::Watched),
         }
     }
 

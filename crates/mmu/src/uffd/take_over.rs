@@ -2,7 +2,8 @@
 //!
 //! What is in memory stays where it is. Only pages of zeros that the kernel shares among all who read fresh memory are
 //! given back: they belong to nobody and cannot be moved out. From then on a touch of an absent page is a fault as in
-//! any other arena.
+//! any other arena. The kernel may have mapped huge pages. They are pages in memory like others: the kernel divides
+//! one when a part of it leaves, and makes no more.
 
 use millpond_core::PageRange;
 

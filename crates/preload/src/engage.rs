@@ -20,7 +20,9 @@
 //! as well ([`before_lasting`]).
 //!
 //! *Who begins engaged.* Everything but direct delivery by userfaultfd on a kernel that moves pages (Linux 6.8), a
-//! process that has inherited the filter, and a run that is recorded.
+//! process that has inherited the filter, and a run that is recorded. So does a program with an allocator of its own:
+//! such an allocator maps memory while it holds its lock, and for each thread of ours the C library asks it for memory.
+//! A thread that engaged there waited for itself.
 //!
 //! A child of `vfork` has its parent's memory and none of its own descriptors, and never engages.
 
@@ -28,7 +30,7 @@ use crate::guard;
 use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, Kind, PAGE};
-use crate::{descriptors, exit, init, space, words};
+use crate::{descriptors, exit, init, malloc, space, words};
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
 use millpond::BuildError;
 use millpond::space::{Opened, Space};
@@ -81,6 +83,7 @@ pub fn may_wait(settings: &Settings) -> bool {
     settings.engage == Engage::Needed
         && settings.delivery != DeliveryChoice::Handler
         && settings.record.is_none()
+        && !malloc::is_anothers()
         && guard::can_wait()
         && millpond_mmu::can_take_over(settings.mask)
 }

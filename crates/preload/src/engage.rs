@@ -6,10 +6,10 @@
 //! of its own, and is from then on as if it had been managed from its start.
 //!
 //! *When.* The process has a lease: it may map so many bytes before anybody looks. When they are used up, the kernel
-//! is asked what the process could have in memory at most: all that it may write to, written or not, and what it has
-//! of files. As long as that fits into the budget, the lease is renewed. So no thread has to look, and the budget
-//! cannot be exceeded between two looks. A program that maps far more than it touches engages early, and pays what it
-//! would have paid from its start.
+//! is asked what the process could have in memory at most: all that it may write to, written or not, what it has of
+//! libraries, and all of the other files that it has mapped. As long as that fits into the budget, the lease is
+//! renewed. So no thread has to look, and the budget cannot be exceeded between two looks. A program that maps far
+//! more than it touches engages early, and pays what it would have paid from its start.
 //!
 //! *Where it is safe.* The process has one thread when it engages: what it calls to make another one engages first.
 //! So no thread touches the memory that is being taken over, and none is inside a system call when the filter comes.
@@ -48,7 +48,7 @@ const ENGAGING: u8 = 2;
 /// The memory that a process's tables take when it engages: a fraction of the budget, as a divisor, and some bytes in
 /// addition.
 const TABLES: (usize, usize) = (32, 4 << 20);
-/// The fraction of the budget, as a divisor, that is leased at a time. In the meantime resident pages of files grow
+/// The fraction of the budget, as a divisor, that is leased at a time. In the meantime resident pages of libraries grow
 /// unseen.
 const LEASES: usize = 8;
 
@@ -57,6 +57,9 @@ static STATE: AtomicU8 = AtomicU8::new(ENGAGED);
 static LEASE: AtomicUsize = AtomicUsize::new(0);
 /// The number of bytes that became read-only and may hold something: the kernel does not count them as data.
 static READ_ONLY: AtomicUsize = AtomicUsize::new(0);
+/// The number of bytes of files and shared memory that the program has mapped, present or not. (Libraries are mapped by
+/// the dynamic linker, which calls the kernel itself.)
+static FILES: AtomicUsize = AtomicUsize::new(0);
 
 /// The time at which the process engaged, in nanoseconds, or 0.
 static ENGAGED_AT: AtomicU64 = AtomicU64::new(0);
@@ -144,6 +147,21 @@ pub fn became_read_only(len: usize) {
     }
 }
 
+/// Notes that `len` bytes were mapped that are not private memory.
+pub fn mapped_file(len: usize) {
+    if is_dormant() {
+        FILES.fetch_add(len, Relaxed);
+    }
+}
+
+/// Notes that `len` bytes outside the space are not mapped any more.
+pub fn unmapped_file(len: usize) {
+    if is_dormant() {
+        let files = FILES.load(Relaxed);
+        FILES.store(files.saturating_sub(len), Relaxed);
+    }
+}
+
 #[cold]
 fn grow(len: usize) {
     let left = LEASE.load(Relaxed);
@@ -163,13 +181,13 @@ fn grow(len: usize) {
 fn room(ram: usize) -> Option<usize> {
     let (divisor, tables) = TABLES;
     let most = (ram - ram / divisor).checked_sub(tables)?;
-    let taken = at_most_in_memory()? + READ_ONLY.load(Relaxed);
+    let taken = at_most_in_memory()? + READ_ONLY.load(Relaxed) + FILES.load(Relaxed);
     Some(most.saturating_sub(taken))
 }
 
 /// Returns an upper bound of the process's resident bytes, however much of its memory it touches: all private memory
 /// that it may write to (`data` of `/proc/self/statm`, which includes the stack), and its resident pages of files and
-/// shared memory.
+/// shared memory. Files that it has mapped and not touched come on top.
 fn at_most_in_memory() -> Option<usize> {
     let mut text = [0u8; 128];
     let line = words::read_path(c"/proc/self/statm", &mut text)?;

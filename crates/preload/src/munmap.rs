@@ -4,7 +4,7 @@
 //! mapping could land there.
 
 use crate::vma::{self, PAGE, Range};
-use crate::{raw, space};
+use crate::{engage, raw, space};
 use core::ffi::{c_int, c_void};
 use rustix::io::Errno;
 
@@ -15,7 +15,8 @@ fn unmap(addr: usize, len: usize) -> Result<(), Errno> {
     let bad = len == 0 || !addr.is_multiple_of(PAGE);
     let Some(end) = end.filter(|&end| !bad && space::overlaps(addr, end - addr)) else {
         // SAFETY: the range is not the space's; the program says that it no longer needs it.
-        return unsafe { raw::munmap(addr, len) };
+        let unmapped = unsafe { raw::munmap(addr, len) };
+        return unmapped.inspect(|()| engage::unmapped_file(len));
     };
     let range = addr..end;
     vma::locked(move |vmas| {

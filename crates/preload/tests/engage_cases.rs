@@ -24,6 +24,22 @@ fn a_process_that_engages_in_the_middle_keeps_all_its_memory() {
     }
 }
 
+/// Files that a process has mapped count, touched or not, before it engages.
+#[test]
+fn a_mapped_file_counts_before_it_is_touched() {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("engages", directory.path(), &[]);
+    let mut command = direct(&program);
+    command.arg("file").env("MILLPOND_ENGAGE", "needed");
+    command.env("MILLPOND_RAM", (96 << 20).to_string());
+    let mut natively = bare(&program);
+    natively.arg("file");
+    assert_eq!(printed(command), printed(natively));
+}
+
 /// A process does not engage while its own allocator holds a lock that the new threads need.
 #[test]
 fn a_program_with_an_allocator_of_its_own_goes_on_when_it_grows() {

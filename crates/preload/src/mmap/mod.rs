@@ -281,6 +281,10 @@ pub unsafe extern "C" fn map_for(
         true => request.to_kernel(),
         false => map(request),
     };
+    let is_private = flags & (MAP_ANONYMOUS | libc::MAP_SHARED) == MAP_ANONYMOUS;
+    if result.is_ok() && !is_private {
+        engage::mapped_file(len);
+    }
     if let (Ok(start), false) = (result, init::is_ready()) {
         jemalloc::mapped(start, len);
     }

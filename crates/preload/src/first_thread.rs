@@ -47,19 +47,19 @@ impl Drop for Awaited {
     }
 }
 
-fn me() -> usize {
+fn me() -> libc::pthread_t {
     // SAFETY: the call takes nothing and changes nothing.
-    unsafe { libc::pthread_self() as usize }
+    unsafe { libc::pthread_self() }
 }
 
 /// Records the calling thread as the first.
 pub fn begin() {
-    FIRST.store(me(), Relaxed);
+    FIRST.store(me() as usize, Relaxed);
 }
 
 /// Records the calling thread, which has forked, as the first of a child, where no thread is just beginning.
 pub fn begin_in_child() {
-    if me() != FIRST.load(Relaxed) && !guard::is_on() {
+    if me() as usize != FIRST.load(Relaxed) && !guard::is_on() {
         ENDS_UNSEEN.store(true, Relaxed);
     }
     begin();
@@ -67,9 +67,14 @@ pub fn begin_in_child() {
     HAS_ENDED.store(false, Relaxed);
 }
 
-/// Called by a thread whose function has returned.
+/// Called by a thread that ends, or whose function has returned.
 pub fn thread_ends() {
-    if me() == FIRST.load(Relaxed) {
+    before_end(me());
+}
+
+/// Called when `thread` ends, or before it is cancelled.
+pub fn before_end(thread: libc::pthread_t) {
+    if thread as usize == FIRST.load(Relaxed) {
         ends();
     }
 }
@@ -99,7 +104,6 @@ fn ends() {
 exports! {
     real EXIT: unsafe extern "C-unwind" fn(*mut c_void) -> ! = c"pthread_exit";
     real C11_EXIT: unsafe extern "C-unwind" fn(c_int) -> ! = c"thrd_exit";
-    real CANCEL: unsafe extern "C" fn(libc::pthread_t) -> c_int = c"pthread_cancel";
 
     [exit: Numbers]
     unsafe extern "C-unwind" fn pthread_exit(result: *mut c_void) -> ! {
@@ -113,20 +117,5 @@ exports! {
         thread_ends();
         // SAFETY: the caller guarantees this.
         unsafe { C11_EXIT.must()(result) }
-    }
-
-    [tgkill: Numbers]
-    unsafe extern "C" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
-        if thread as usize == FIRST.load(Relaxed) {
-            ends();
-        }
-        if guard::is_on() {
-            guard::cancel::describe_gate();
-        }
-        match CANCEL.get() {
-            // SAFETY: the caller guarantees this.
-            Some(real) => unsafe { real(thread) },
-            None => libc::ENOSYS,
-        }
     }
 }

@@ -11,8 +11,8 @@
 //! was reading. So we register that page with the unwinder, but only when the first thread is cancelled: a registered
 //! page slows every look-up in older unwinders, and most programs cancel nothing.
 
-use super::gate;
-use crate::arch;
+use super::{gate, is_on};
+use crate::{arch, first_thread};
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::*};
@@ -65,6 +65,23 @@ pub fn put_back(before: c_int) {
     }
 }
 
+exports! {
+    real CANCEL: unsafe extern "C" fn(libc::pthread_t) -> c_int = c"pthread_cancel";
+
+    [tgkill: Numbers]
+    unsafe extern "C" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
+        first_thread::before_end(thread);
+        if is_on() {
+            describe_gate();
+        }
+        match CANCEL.get() {
+            // SAFETY: the caller guarantees this.
+            Some(real) => unsafe { real(thread) },
+            None => libc::ENOSYS,
+        }
+    }
+}
+
 /// The unwinder's description of the gate: one frame description for the whole page, in the form of `.eh_frame`,
 /// followed by room for the unwinder's own record.
 #[repr(C, align(8))]
@@ -98,7 +115,7 @@ static GATE: Description = Description(UnsafeCell::new(Frames {
 }));
 
 /// Registers the gate, once, with the unwinder that the C library uses to cancel threads.
-pub fn describe_gate() {
+fn describe_gate() {
     type Register = unsafe extern "C" fn(*const c_void, *mut c_void);
     static IS_DONE: AtomicBool = AtomicBool::new(false);
     if IS_DONE.swap(true, AcqRel) {

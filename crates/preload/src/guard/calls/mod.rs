@@ -43,6 +43,7 @@ pub fn find() {
         vectors::FUNCTIONS,
         net::FUNCTIONS,
         poll::FUNCTIONS,
+        super::cancel::FUNCTIONS,
     ] {
         real::find(functions);
     }

@@ -1,8 +1,6 @@
 //! Why a process engaged: it began dormant, served by the kernel alone, and is managed now.
 
-use crate::{Field, Fields};
-
-/// What made a process engage. The numbers stand in [`Field::EngagedFor`].
+/// What made a process engage. The numbers stand in [`Field::EngagedFor`](crate::Field::EngagedFor).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum EngagedFor {
@@ -28,10 +26,5 @@ impl EngagedFor {
     #[must_use]
     pub fn of_number(number: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|&one| one as u64 == number)
-    }
-
-    /// Notes the reason.
-    pub fn write_to(self, fields: &mut Fields) {
-        fields.set(Field::EngagedFor, self as u64);
     }
 }

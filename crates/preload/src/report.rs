@@ -171,7 +171,7 @@ fn set_engaged(fields: &mut Fields, reporter: &Reporter) {
     if let Some((at, why)) = engage::engaged() {
         // The child of a fork may have inherited a time before its own start.
         fields.set(Field::Engaged, at.saturating_sub(reporter.since_ns).max(1));
-        why.write_to(fields);
+        fields.set(Field::EngagedFor, why as u64);
     }
 }
 

@@ -56,6 +56,7 @@ impl Unmade {
     /// Records what a new background thread has to make. In a child, the parent's may have been at any point.
     pub(crate) fn begin(&self, others: Others) {
         self.makes.store(false, SeqCst);
+        self.are_wanted.store(false, SeqCst);
         self.is_watched.store(others == Others::ByMaker, SeqCst);
         let tries = match others {
             Others::ByMaker => 0,
@@ -76,9 +77,8 @@ impl Driver {
     /// long waits are not reported.
     pub(crate) fn start_others(self: &Arc<Self>, is_tick: bool) {
         let unmade = &self.others;
-        let is_wanted = unmade.are_wanted.swap(false, SeqCst);
         let tries = unmade.tries.load(SeqCst);
-        if tries == 0 || !(is_tick || is_wanted) {
+        if tries == 0 || !(unmade.are_wanted.swap(false, SeqCst) || is_tick) {
             return;
         }
         unmade.makes.store(true, SeqCst);

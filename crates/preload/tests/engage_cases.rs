@@ -3,52 +3,40 @@
 mod common;
 
 use common::{bare, compile, direct, is_direct_possible, printed};
-use std::process::Command;
 
-/// In each way in which a process can come to engage, its memory is as it was, and the budget holds from then on.
-#[test]
-fn a_process_that_engages_in_the_middle_keeps_all_its_memory() {
+/// Checks that the program prints the same natively as under the library, with these variables, dormant at first.
+fn prints_the_same(name: &str, arguments: &[&str], variables: &[(&str, &str)]) {
     if !is_direct_possible() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let program = compile("engages", directory.path(), &[]);
+    let program = compile(name, directory.path(), &[]);
+    let (mut ours, mut natively) = (direct(&program), bare(&program));
+    ours.args(arguments).env("MILLPOND_ENGAGE", "needed");
+    ours.envs(variables.iter().copied());
+    natively.args(arguments);
+    assert_eq!(printed(ours), printed(natively), "{arguments:?}");
+}
+
+/// In each way in which a process can come to engage, its memory is as it was, and the budget holds from then on.
+#[test]
+fn a_process_that_engages_in_the_middle_keeps_all_its_memory() {
     for way in [
         "growth", "blocks", "blocked", "handler", "child", "thread", "register",
     ] {
-        let run = |mut command: Command| {
-            command.arg(way).env("MILLPOND_ENGAGE", "needed");
-            printed(command)
-        };
-        assert_eq!(run(direct(&program)), run(bare(&program)), "{way}");
+        prints_the_same("engages", &[way], &[]);
     }
 }
 
 /// Files that a process has mapped count, touched or not, before it engages.
 #[test]
 fn a_mapped_file_counts_before_it_is_touched() {
-    if !is_direct_possible() {
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let program = compile("engages", directory.path(), &[]);
-    let mut command = direct(&program);
-    command.arg("file").env("MILLPOND_ENGAGE", "needed");
-    command.env("MILLPOND_RAM", (96 << 20).to_string());
-    let mut natively = bare(&program);
-    natively.arg("file");
-    assert_eq!(printed(command), printed(natively));
+    let budget = (96 << 20).to_string();
+    prints_the_same("engages", &["file"], &[("MILLPOND_RAM", &budget)]);
 }
 
 /// A process does not engage while its own allocator holds a lock that the new threads need.
 #[test]
 fn a_program_with_an_allocator_of_its_own_goes_on_when_it_grows() {
-    if !is_direct_possible() {
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let program = compile("engages_in_an_allocator", directory.path(), &[]);
-    let mut command = direct(&program);
-    command.env("MILLPOND_ENGAGE", "needed");
-    assert_eq!(printed(command), printed(bare(&program)));
+    prints_the_same("engages_in_an_allocator", &[], &[]);
 }

@@ -85,6 +85,7 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     tell::find();
     ksm::leave();
     code::find();
+    malloc::find();
     let result = dlopen::find()
         .and(syscall::find())
         .and(prctl::find())

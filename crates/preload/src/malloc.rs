@@ -13,7 +13,9 @@ use crate::owner::{Owner, of};
 use crate::threads::{internal_block, wants_internal};
 use crate::{arch, decay, filters, internal_alloc, jemalloc, linker, raw, realloc};
 use core::ffi::{c_int, c_void};
+use core::mem::transmute;
 use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustix::io::Errno;
 use tikv_jemalloc_sys as je;
 
@@ -26,12 +28,50 @@ const NATURAL: usize = 16;
 /// be ordinary memory.
 const KEY_LEVEL: (usize, usize) = (32, 16);
 
+/// Whether the process uses another `malloc` than ours.
+static IS_ANOTHERS: AtomicBool = AtomicBool::new(false);
+
+/// Finds out whose `malloc` the process uses. Called once, before the space is there: until then all of our blocks are
+/// internal ones.
+pub fn find() {
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) } as usize;
+    IS_ANOTHERS.store(
+        found != malloc as *const () as usize && !leads_here(found),
+        Relaxed,
+    );
+}
+
 /// Returns whether the process uses another `malloc` than ours, linked into the program or loaded before us. In that
 /// case the dynamic linker and the C library get their blocks from it, in managed memory.
 pub fn is_anothers() -> bool {
-    // SAFETY: the name is a C string.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) } as usize;
-    found != malloc as *const () as usize
+    IS_ANOTHERS.load(Relaxed)
+}
+
+/// Returns whether this address is a stub that jumps to our `malloc`. A program that does not run at any address, and
+/// takes the address of `malloc`, has a stub of its own for it, and the dynamic linker gives everybody the stub's
+/// address. Debian's `python3` is such a program.
+fn leads_here(found: usize) -> bool {
+    type Malloc = unsafe extern "C" fn(usize) -> *mut c_void;
+    type Free = unsafe extern "C" fn(*mut c_void);
+    // SAFETY: the dynamic linker found a function of this name; the name of the other one is a C string.
+    let (allocate, release) = unsafe {
+        let release = libc::dlsym(libc::RTLD_DEFAULT, c"free".as_ptr());
+        (
+            transmute::<usize, Option<Malloc>>(found),
+            transmute::<*mut c_void, Option<Free>>(release),
+        )
+    };
+    let (Some(allocate), Some(release)) = (allocate, release) else {
+        return false;
+    };
+    // SAFETY: these are the process's allocator, which the dynamic linker has used already.
+    unsafe {
+        let block = allocate(1);
+        let is_ours = internal_alloc::owns(block as usize);
+        release(block);
+        is_ours
+    }
 }
 
 exports! {

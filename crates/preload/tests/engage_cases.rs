@@ -9,8 +9,18 @@ fn prints_the_same(name: &str, arguments: &[&str], variables: &[(&str, &str)]) {
     if !is_direct_possible() {
         return;
     }
+    built_so_prints_the_same(name, &[], arguments, variables);
+}
+
+/// The same for a program that is compiled with these options.
+fn built_so_prints_the_same(
+    name: &str,
+    options: &[&str],
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+) {
     let directory = tempfile::tempdir().unwrap();
-    let program = compile(name, directory.path(), &[]);
+    let program = compile(name, directory.path(), options);
     let (mut ours, mut natively) = (direct(&program), bare(&program));
     ours.args(arguments).env("MILLPOND_ENGAGE", "needed");
     ours.envs(variables.iter().copied());
@@ -39,4 +49,14 @@ fn a_mapped_file_counts_before_it_is_touched() {
 #[test]
 fn a_program_with_an_allocator_of_its_own_goes_on_when_it_grows() {
     prints_the_same("engages_in_an_allocator", &[], &[]);
+}
+
+/// A program that takes the address of `malloc` has no allocator of its own, and begins dormant.
+#[test]
+fn a_program_that_takes_the_address_of_malloc_begins_dormant() {
+    for options in [&["-no-pie", "-fno-pie"], &["-pie", "-fPIE"]] {
+        if is_direct_possible() {
+            built_so_prints_the_same("address_of_malloc", options, &[], &[]);
+        }
+    }
 }

@@ -19,8 +19,9 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 # From the oldest kernel that can be had to the newest. A suite that the mirror has not is left out, and said.
 RELEASES = ["bullseye", "bookworm", "trixie"]
 SUITES = [suite for release in RELEASES for suite in (release, f"{release}-backports")]
-# The small kernel for virtual machines has all that is needed: virtio, ext4, control groups, zram.
-KERNEL = "linux-image-cloud-amd64"
+# The small kernel for virtual machines has all that is needed but zswap: virtio, ext4, control groups, zram. The full one
+# is a package of another name.
+CLOUD = "linux-image-cloud-amd64"
 # Of a kernel's package, what it depends on that has its files.
 PARTS = re.compile(r"(linux-(?:image|binary|modules)-\d\S*) \(= ([^)]+)\)")
 
@@ -90,9 +91,9 @@ class Apt:
         fetched = list((KEPT / "apt" / "lists").glob("*_Packages*"))
         return not fetched or self.sources.stat().st_mtime < time.time() - 86400
 
-    def kernels(self) -> list[tuple[str, str]]:
-        """The versions that the kernel's package has, and where: the newest first."""
-        listed = command("apt-cache", *self.options, "madison", KERNEL).stdout
+    def kernels(self, package: str) -> list[tuple[str, str]]:
+        """The versions that a kernel's package has, and where: the newest first."""
+        listed = command("apt-cache", *self.options, "madison", package).stdout
         found = re.findall(r"\| *(\S+) \| \S+ ([\w-]+)/main amd64", listed)
         return sorted(set(found), key=lambda one: [int(number) for number in re.findall(r"\d+", one[0])], reverse=True)
 
@@ -124,10 +125,10 @@ def busybox(apt: Apt | None = None) -> Path:
 class Kernel:
     """A kernel's image and its modules, in a directory."""
 
-    def __init__(self, version: str, suite: str) -> None:
-        self.package, self.suite = version, suite
+    def __init__(self, kind: str, version: str, suite: str) -> None:
+        self.kind, self.package, self.suite = kind, version, suite
         self.name = re.match(r"\d+\.\d+", version)[0]
-        self.place = KEPT / f"linux-{version}"
+        self.place = KEPT / (f"linux-{version}" if kind == CLOUD else f"{kind}-{version}")
 
     def take(self, apt: Apt) -> None:
         """Downloads and unpacks the kernel, if that was not done before."""
@@ -136,7 +137,7 @@ class Kernel:
         unfinished = self.place.with_name(self.place.name + f".{os.getpid()}")
         unfinished.mkdir(parents=True)
         try:
-            for part in dict.fromkeys(apt.parts(KERNEL, self.package)):
+            for part in dict.fromkeys(apt.parts(self.kind, self.package)):
                 apt.download(*part, unfinished)
             for archive in unfinished.glob("*.deb"):
                 command("dpkg-deb", "-x", archive, unfinished)
@@ -179,23 +180,23 @@ def unpacked(module: Path) -> bytes:
     return subprocess.run([tool, "-dc", module], capture_output=True, check=True).stdout
 
 
-def choose(apt: Apt, names: list[str]) -> tuple[list[Kernel], list[str]]:
-    """The kernels of these versions (all, without a name), and why others cannot be had."""
+def choose(apt: Apt, package: str, names: list[str]) -> tuple[list[Kernel], list[str]]:
+    """The kernels of these versions (all, without a name) that a package has, and why others cannot be had."""
     try:
         missing = apt.update() if apt.is_old() else []
     except Unavailable as why:
         # Without a network, what was taken before is there still.
         missing = [str(why)]
-    there = apt.kernels()
+    there = apt.kernels(package)
     skipped = [f"the mirror has no {suite}" for suite in missing]
     wanted = names or [*RELEASES, "newest"]
     chosen: dict[str, Kernel] = {}
     for name in wanted:
         fits = [one for one in there if name in ("newest", one[1]) or re.match(rf"{re.escape(name)}[.-]", one[0])]
         if not fits:
-            skipped.append(f"kernel {name}: no package {KERNEL} of it (there are {', '.join(one[0] for one in there)})")
+            skipped.append(f"kernel {name}: no {package} of it (there are {', '.join(one[0] for one in there)})")
             continue
-        kernel = Kernel(*fits[0])
+        kernel = Kernel(package, *fits[0])
         try:
             kernel.take(apt)
         except Unavailable as why:

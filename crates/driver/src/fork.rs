@@ -269,7 +269,7 @@ impl Driver {
     /// The system could not make a thread. Then the child must not continue: a call that the kernel reports in an event
     /// would wait forever.
     pub fn start_threads_in_child(self: &Arc<Self>) -> Result<(), ForkError> {
-        self.mmu.read_events_in_child()?;
+        self.mmu.read_events()?;
         let refault_cost = self.lock().refault_cost();
         self.start_housekeeping(refault_cost, Others::AtFirstTick)
             .map_err(ForkError::Thread)?;

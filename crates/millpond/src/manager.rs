@@ -79,6 +79,23 @@ impl Pond {
         })
     }
 
+    /// Delivers faults without a thread, for a process that is just being taken over: [`Space::start_threads`] comes
+    /// next.
+    ///
+    /// [`Space::start_threads`]: crate::space::Space::start_threads
+    pub(crate) fn without_threads(driver: Arc<Driver>) -> Result<Self, BuildError> {
+        driver.adjust_limit();
+        driver.mmu.attach_alone(Arc::clone(&driver) as _)?;
+        Ok(Self {
+            driver: ManuallyDrop::new(driver),
+            names: Names::default(),
+            process: None,
+            threads: Vec::new(),
+            #[cfg(feature = "remote")]
+            objects: std::sync::OnceLock::new(),
+        })
+    }
+
     /// Whether the pond belongs to this process, rather than being inherited from a parent (`child.rs`).
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {

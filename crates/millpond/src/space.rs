@@ -20,6 +20,7 @@ use millpond_core::{
 use millpond_driver::OnStoreFull;
 use millpond_driver::error::ForkError;
 use millpond_driver::operate::PinRefusal;
+use millpond_driver::others::Others;
 use millpond_driver::pressure::Pressure;
 use millpond_driver::remap::RemapRefusal;
 use millpond_driver::state::named::Named;
@@ -246,7 +247,7 @@ impl Space {
         let driver = options.builder(lengths).driver()?;
         let base = driver.0.mmu.base() as usize;
         let space = Self::at(base, lengths, None);
-        space.manage(driver, |_| Ok(()))?;
+        space.manage(driver, |driver| Pond::start(driver, None))?;
         Ok(Box::leak(Box::new(space)))
     }
 
@@ -260,18 +261,17 @@ impl Space {
         }
     }
 
-    /// Makes the space's region, has `prepare` see to what is in it already, and starts the threads.
+    /// Makes the space's region, and has `start` see to what is in it already and deliver faults.
     fn manage(
         &self,
         (driver, order): (Arc<Driver>, OrderPolicy),
-        prepare: impl FnOnce(&Driver) -> Result<(), BuildError>,
+        start: impl FnOnce(Arc<Driver>) -> Result<Pond, BuildError>,
     ) -> Result<(), BuildError> {
         let (pages, kind) = (PageCount((self.len() / PAGE_SIZE) as u32), Kind::Anonymous);
         let Reply::Region { .. } = driver.tell(Event::CreateRegion { pages, order, kind }) else {
             unreachable!("a new arena has room for a region of its own length");
         };
-        prepare(&driver)?;
-        let pond = Pond::start(driver, None)?;
+        let pond = start(driver)?;
         pond.driver().start_freeing_later();
         let is_first = self.managed.set(Managed { pond, order }).is_ok();
         assert!(is_first, "a space is managed once");
@@ -691,6 +691,23 @@ impl Space {
             Backing::Managed(driver) => driver.start_threads_in_child(),
             Backing::Dormant(_) => Ok(()),
         }
+    }
+
+    /// Starts the threads of a space that has just been [engaged](Space::engage). The caller holds no lock: the C
+    /// library may touch absent memory when it makes a thread.
+    ///
+    /// # Errors
+    /// A thread could not be made. Then the process cannot go on: a call that moves managed memory would wait forever.
+    pub fn start_threads(&self) -> Result<(), BuildError> {
+        let Backing::Managed(driver) = self.backing() else {
+            return Ok(());
+        };
+        driver.mmu.read_events()?;
+        let refault_cost = driver.lock().refault_cost();
+        driver
+            .start_housekeeping(refault_cost, Others::AtFirstTick)
+            .map_err(BuildError::Thread)?;
+        Ok(())
     }
 
     /// Has the threads made that the space makes later than the first, and waits for that: a program whose first thread

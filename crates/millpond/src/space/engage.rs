@@ -9,10 +9,13 @@
 //!
 //! *One thread.* No thread may touch the space during the call but for the caller's stack, and no system call of
 //! another thread may be under way that names memory in the space: the kernel would find a page gone that was there
-//! when the call began. A process with a single thread fulfils both.
+//! when the call began. A process with a single thread fulfils both, and one whose other threads have been stopped
+//! outside of system calls. The threads of the space are made by a call of their own ([`Space::start_threads`]), when
+//! the others run again: one that was stopped may hold a lock of the C library.
 
 use super::{Lengths, Space, SpaceOptions};
 use crate::error::BuildError;
+use crate::manager::Pond;
 use millpond_core::{OrderPolicy, PageRange};
 use millpond_driver::Driver;
 use millpond_mmu::DormantMemory;
@@ -57,7 +60,8 @@ impl Space {
         self.managed.get().is_none()
     }
 
-    /// Begins to manage a dormant space, with these options but for its addresses. The budget holds from now on.
+    /// Begins to manage a dormant space, with these options but for its addresses. The budget holds from now on, as far
+    /// as threads that fault can keep it: [`Space::start_threads`] comes next.
     /// `opened` are the ranges that the program has opened, `held` (address, length) the parts of these that stay in
     /// memory, and `foreign` (in order and apart) the ranges that lie under other mappings. The head of
     /// `space/engage.rs` says what other threads may do meanwhile.
@@ -82,7 +86,8 @@ impl Space {
         let foreign: Vec<PageRange> = foreign.iter().filter_map(pages).collect();
         let held: Vec<PageRange> = held.iter().filter_map(pages).collect();
         self.manage(driver, |driver| {
-            self.take_over(driver, options.order, opened, &held, &foreign)
+            self.take_over(&driver, options.order, opened, &held, &foreign)?;
+            Pond::without_threads(driver)
         })
     }
 

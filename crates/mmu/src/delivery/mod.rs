@@ -175,7 +175,7 @@ pub(crate) struct Attached {
 
 enum By {
     InThread(in_thread::Entry),
-    /// In a new child the thread that reads events is missing until [`Common::read_events_in_child`] creates it.
+    /// The thread that reads events is missing at first, and in a new child, until [`Common::read_events`] creates it.
     Direct(in_thread::Entry, Option<Handler>),
     Handler(Handler),
 }
@@ -194,14 +194,21 @@ pub fn forget_deliveries_in_child() {
 impl Common {
     /// Implements [`RealMemory::attach`](crate::RealMemory::attach).
     pub(crate) fn attach(&self, watch: &Watch, sink: Arc<dyn FaultSink>) -> Result<(), MmuError> {
+        self.attach_alone(watch, sink)?;
+        self.read_events(watch)
+    }
+
+    /// Implements [`RealMemory::attach_alone`](crate::RealMemory::attach_alone).
+    pub(crate) fn attach_alone(
+        &self,
+        watch: &Watch,
+        sink: Arc<dyn FaultSink>,
+    ) -> Result<(), MmuError> {
         let mut attached = self.attached.lock();
         if attached.is_some() {
             return Err(MmuError::AlreadyAttached);
         }
-        let mut by = self.begin(watch, &sink)?;
-        if let (By::Direct(_, reader), Watch::Userfaultfd(served)) = (&mut by, watch) {
-            *reader = Some(Handler::start(*served, Arc::clone(&sink))?);
-        }
+        let by = self.begin(watch, &sink)?;
         *attached = Some(Attached { sink, by });
         Ok(())
     }
@@ -245,8 +252,8 @@ impl Common {
         Ok(())
     }
 
-    /// Implements [`RealMemory::read_events_in_child`](crate::RealMemory::read_events_in_child).
-    pub(crate) fn read_events_in_child(&self, watch: &Watch) -> Result<(), MmuError> {
+    /// Implements [`RealMemory::read_events`](crate::RealMemory::read_events).
+    pub(crate) fn read_events(&self, watch: &Watch) -> Result<(), MmuError> {
         let sink = match &*self.attached.lock() {
             Some(Attached {
                 sink,

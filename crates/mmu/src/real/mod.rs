@@ -211,6 +211,15 @@ impl RealMemory {
         each_kind!(self, kind => kind.common().attach(&kind.watch(), sink))
     }
 
+    /// [`attach`](Self::attach) without a thread: with direct delivery, [`read_events`](Self::read_events) makes it.
+    /// Until then a call that the kernel reports in an event, such as one that moves memory, waits.
+    ///
+    /// # Errors
+    /// As for [`attach`](Self::attach).
+    pub fn attach_alone(&self, sink: Arc<dyn FaultSink>) -> Result<(), MmuError> {
+        each_kind!(self, kind => kind.common().attach_alone(&kind.watch(), sink))
+    }
+
     /// Stops the delivery and waits until no fault is being resolved. Threads that fault afterwards wait (handler) or
     /// get SIGBUS (in-thread). Does nothing if nothing is attached. A sink must not call this.
     pub fn detach(&self) {
@@ -237,7 +246,7 @@ impl RealMemory {
     }
 
     /// Gives a new child, in its only thread, its own watch and delivery. Call it before any touch of managed memory
-    /// in the child. With direct delivery, call [`read_events_in_child`](Self::read_events_in_child) next.
+    /// in the child. With direct delivery, call [`read_events`](Self::read_events) next.
     ///
     /// `foreign` (sorted and disjoint) are the ranges that the program has covered with other mappings. The kernel
     /// would mistake private anonymous mappings among these for ours.
@@ -252,14 +261,14 @@ impl RealMemory {
         }
     }
 
-    /// Starts the thread that reads events in a child with direct delivery, once faults are served there: for the new
+    /// Starts the thread that reads events with direct delivery, if it is missing, once faults are served: for the new
     /// thread the C library may call the program's own allocator, which touches managed memory. The caller holds no
     /// lock that a fault takes. Does nothing with other deliveries.
     ///
     /// # Errors
     /// The thread could not be started.
-    pub fn read_events_in_child(&self) -> Result<(), MmuError> {
-        each_kind!(self, kind => kind.common().read_events_in_child(&kind.watch()))
+    pub fn read_events(&self) -> Result<(), MmuError> {
+        each_kind!(self, kind => kind.common().read_events(&kind.watch()))
     }
 
     /// Whether memory is watched through protections, because there is no userfaultfd.

@@ -47,6 +47,26 @@ pub fn stopped_call(context: &ucontext_t) -> (i64, [usize; 6]) {
     frame::stopped_call(context)
 }
 
+/// A system call that a signal has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// Its number, if the code in front of the call tells it.
+    pub number: Option<usize>,
+    /// Its arguments. Some processors have the answer where the first one was.
+    pub arguments: [usize; 6],
+}
+
+/// Returns the system call that a signal has just ended with `EINTR`, or `None` if none was.
+#[must_use]
+pub fn ended_call(context: &ucontext_t) -> Option<Ended> {
+    frame::ended_call(context)
+}
+
+/// Has the thread make a call again that a signal has ended ([`ended_call`]).
+pub fn make_again(context: &mut ucontext_t, number: usize, first: usize) {
+    frame::make_again(context, number, first);
+}
+
 /// Sets the return value of the stopped system call.
 pub fn answer(context: &mut ucontext_t, answer: i64) {
     frame::answer(context, answer);

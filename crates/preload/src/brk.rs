@@ -67,20 +67,22 @@ impl Vmas {
 }
 
 /// Called before the break moves to `wanted`.
-fn before(wanted: usize) {
-    if !engage::is_dormant() {
-        return;
-    }
-    let brk = vma::locked(|vmas| vmas.heap.brk).unwrap_or(0);
-    if brk > 0 {
-        engage::before_growth(wanted.saturating_sub(brk));
-    }
+fn before(wanted: usize) -> engage::Growing {
+    let brk = match engage::is_dormant() {
+        true => vma::locked(|vmas| vmas.heap.brk).unwrap_or(0),
+        false => 0,
+    };
+    engage::before_growth(if brk > 0 {
+        wanted.saturating_sub(brk)
+    } else {
+        0
+    })
 }
 
 /// Performs the system call `brk`. Returns the resulting break, whether it moved or not; programs also use this call
 /// to query the current break.
 pub fn system_call(wanted: usize) -> usize {
-    before(wanted);
+    let _growing = before(wanted);
     let moved = vma::locked(move |vmas| {
         let _ = vmas.set_break(wanted);
         vmas.heap().map(|heap| heap.brk)
@@ -105,7 +107,7 @@ exports! {
             // SAFETY: the caller guarantees what this call needs.
             return unsafe { real(wanted) };
         }
-        before(wanted);
+        let _growing = before(wanted);
         let moved = vma::locked(move |vmas| vmas.set_break(wanted));
         crate::c_result(moved.unwrap_or(Err(Errno::NOMEM)))
     }
@@ -121,7 +123,7 @@ exports! {
             // SAFETY: the caller guarantees what this call needs.
             return unsafe { real(by) };
         }
-        engage::before_growth(usize::try_from(by).unwrap_or(0));
+        let _growing = engage::before_growth(usize::try_from(by).unwrap_or(0));
         let old = vma::locked(move |vmas| vmas.shift_break(by)).unwrap_or(Err(Errno::NOMEM));
         crate::c_answer(old) as *mut c_void
     }

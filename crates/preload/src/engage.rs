@@ -11,13 +11,16 @@
 //! renewed. So no thread has to look, and the budget cannot be exceeded between two looks. A program that maps far
 //! more than it touches engages early, and pays what it would have paid from its start.
 //!
-//! *Where it is safe.* The process has one thread when it engages: what it calls to make another one engages first.
-//! So no thread touches the memory that is being taken over, and none is inside a system call when the filter comes.
-//! A signal handler may be what engages: the call that it interrupted has ended by then, and is looked at by the
-//! filter when it is made again. The signals of faults are ours from the start, in every mask. Calls that leave
-//! something behind that the kernel works on later (helper threads of the C library, rings, references to pages), and
-//! calls after which the process might no longer be able to engage (filters of its own, another root), engage first
-//! as well ([`before_lasting`]).
+//! *Where it is safe.* No other thread may touch the memory that is being taken over, and none may be inside a system
+//! call when the filter comes. So the program's other threads are parked outside of calls ([`park`](crate::park)),
+//! and run on when their memory has been adopted and everything is in place to serve it. Our own threads are made
+//! after that. If a thread cannot be parked (one that waits for the child of a `vfork`, or is in a debugger), the
+//! process stays dormant for a while longer, and says so if that goes on. A signal handler may be what engages: the
+//! call that it interrupted has ended by then, and is looked at by the filter when it is made again. The signals of
+//! faults are ours from the start, in every mask and in every thread. Some calls engage first ([`before_lasting`]):
+//! those that leave something behind that the kernel works on later (helper threads of the C library, rings,
+//! references to pages), those after which the process might no longer be able to engage (filters of its own, another
+//! root), and those that make threads which have no stack for our handlers, by `clone`.
 //!
 //! *Who begins engaged.* Everything but direct delivery by userfaultfd on a kernel that moves pages (Linux 6.8), a
 //! process that has inherited the filter, and a run that is recorded. So does a program with an allocator of its own:
@@ -26,12 +29,16 @@
 //!
 //! A child of `vfork` has its parent's memory and none of its own descriptors, and never engages.
 
+mod lease;
+
 use crate::guard;
+use crate::park::{Parked, Unparked};
 use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, Kind, PAGE};
-use crate::{descriptors, exit, init, malloc, space, words};
-use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
+use crate::{descriptors, exit, first_thread, init, malloc, park, raw, space, threads, words};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use lease::Lease;
 use millpond::BuildError;
 use millpond::space::{Opened, Space};
 use millpond_board::EngagedFor;
@@ -48,13 +55,30 @@ const ENGAGING: u8 = 2;
 /// The memory that a process's tables take when it engages: a fraction of the budget, as a divisor, and some bytes in
 /// addition.
 const TABLES: (usize, usize) = (32, 4 << 20);
+/// How often, and after how many nanoseconds, a process tries to engage that must.
+const ATTEMPTS: u32 = 500;
+const PAUSE: u64 = 1_000_000;
+/// The fraction of the budget, as a divisor, that is leased to a process that could not engage, and after how many such
+/// leases a line says so.
+const LITTLE: usize = 64;
+const TOLD_AFTER: u32 = 8;
+/// How long a process waits for its threads at first, in nanoseconds.
+const PATIENCE: u64 = 20_000_000;
 /// The fraction of the budget, as a divisor, that is leased at a time. In the meantime resident pages of libraries grow
 /// unseen.
 const LEASES: usize = 8;
 
 static STATE: AtomicU8 = AtomicU8::new(ENGAGED);
 /// The number of bytes that may still be mapped before the next look.
-static LEASE: AtomicUsize = AtomicUsize::new(0);
+static LEASE: Lease = Lease(AtomicU64::new(0));
+/// The number of bytes that are about to be mapped ([`Growing`]).
+static IN_FLIGHT: AtomicUsize = AtomicUsize::new(0);
+/// Whether a thread engages the process, or tries to.
+static ENGAGER: AtomicBool = AtomicBool::new(false);
+/// Whether the program has made threads.
+static IS_THREADED: AtomicBool = AtomicBool::new(false);
+/// How often the process could not engage when it should have.
+static POSTPONED: AtomicU32 = AtomicU32::new(0);
 /// The number of bytes that became read-only and may hold something: the kernel does not count them as data.
 static READ_ONLY: AtomicUsize = AtomicUsize::new(0);
 /// The number of bytes of files and shared memory that the program has mapped, present or not. (Libraries are mapped by
@@ -73,6 +97,15 @@ static SETTINGS: OnceLock<(Settings, init::Sizes)> = OnceLock::new();
 #[inline]
 pub fn is_dormant() -> bool {
     STATE.load(Relaxed) == DORMANT
+}
+
+/// Starts in a new child, of whose parent another thread may have been about to engage.
+pub fn after_fork_in_child() {
+    ENGAGER.store(false, Relaxed);
+    IN_FLIGHT.store(0, Relaxed);
+    IS_THREADED.store(false, Relaxed);
+    POSTPONED.store(0, Relaxed);
+    park::after_fork_in_child();
 }
 
 /// Returns when and why the process engaged, if it did not begin engaged.
@@ -106,12 +139,25 @@ pub fn begin(settings: &Settings, sizes: init::Sizes) -> Result<&'static Space, 
     Ok(made)
 }
 
+/// Bytes that are about to be mapped or opened. They count until this is dropped, when the kernel counts them.
+#[must_use]
+pub struct Growing(usize);
+
+impl Drop for Growing {
+    fn drop(&mut self) {
+        if self.0 > 0 {
+            IN_FLIGHT.fetch_sub(self.0, SeqCst);
+        }
+    }
+}
+
 /// Called before `len` more bytes are mapped or opened. A dormant process that might exceed its budget with them
-/// engages.
+/// engages. The caller keeps the result until the kernel counts the bytes.
 #[inline]
-pub fn before_growth(len: usize) {
-    if is_dormant() {
-        grow(len);
+pub fn before_growth(len: usize) -> Growing {
+    match is_dormant() && len > 0 {
+        true => grow(len),
+        false => Growing(0),
     }
 }
 
@@ -119,15 +165,34 @@ pub fn before_growth(len: usize) {
 #[inline]
 pub fn before_lasting() {
     if is_dormant() {
-        now(EngagedFor::Call);
+        now(EngagedFor::Call, Urgency::Must);
     }
 }
 
-/// Called before the program makes a thread, or something like one.
+/// Called before the program makes a thread without our stack for signal handlers, or something like one.
 #[inline]
 pub fn before_thread() {
     if is_dormant() {
-        now(EngagedFor::Thread);
+        now(EngagedFor::Thread, Urgency::Must);
+    }
+}
+
+/// Called before the C library makes a thread for the program, with a stack of so many bytes.
+#[inline]
+pub fn before_own_thread(stack: impl FnOnce() -> usize) -> Growing {
+    if !is_dormant() {
+        return Growing(0);
+    }
+    IS_THREADED.store(true, Relaxed);
+    before_growth(stack())
+}
+
+/// Called before a function of the C library that reads the program's memory and then waits for a command with signals
+/// blocked. A thread that waits there could not be parked.
+#[inline]
+pub fn before_command() {
+    if IS_THREADED.load(Relaxed) {
+        before_lasting();
     }
 }
 
@@ -157,32 +222,41 @@ pub fn mapped_file(len: usize) {
 /// Notes that `len` bytes outside the space are not mapped any more.
 pub fn unmapped_file(len: usize) {
     if is_dormant() {
-        let files = FILES.load(Relaxed);
-        FILES.store(files.saturating_sub(len), Relaxed);
+        let _ = FILES.fetch_update(Relaxed, Relaxed, |files| Some(files.saturating_sub(len)));
     }
 }
 
 #[cold]
-fn grow(len: usize) {
-    let left = LEASE.load(Relaxed);
-    if len <= left {
-        LEASE.store(left - len, Relaxed);
-        return;
+fn grow(len: usize) -> Growing {
+    // What is in flight is known before anything is asked, so of two threads that grow at once one knows of the other.
+    IN_FLIGHT.fetch_add(len, SeqCst);
+    let growing = Growing(len);
+    if !LEASE.take(len) && !renew() {
+        now(EngagedFor::Memory, Urgency::Should);
     }
-    let ram = SETTINGS.get().map_or(0, |(_, sizes)| sizes.ram as usize);
-    match room(ram) {
-        Some(room) if len <= room => LEASE.store((room - len).min(ram / LEASES), Relaxed),
-        _ => now(EngagedFor::Memory),
-    }
+    growing
 }
 
-/// Returns how many more bytes of memory the process can use of this budget without engaging, or `None` if that is
-/// unknown.
+/// Gives the process a new lease, if what is in flight fits into the budget as well. Returns false if it may not.
+fn renew() -> bool {
+    // Nobody takes anything from the old lease from here on.
+    let emptied = LEASE.next(0);
+    let in_flight = IN_FLIGHT.load(SeqCst);
+    let ram = SETTINGS.get().map_or(0, |(_, sizes)| sizes.ram as usize);
+    let Some(left) = room(ram).and_then(|room| room.checked_sub(in_flight)) else {
+        return false;
+    };
+    LEASE.replace(emptied, left.min(ram / LEASES));
+    true
+}
+
+/// Returns how many bytes of memory the process can have of this budget, beside those that it has, without engaging, or
+/// `None` if that is unknown.
 fn room(ram: usize) -> Option<usize> {
     let (divisor, tables) = TABLES;
     let most = (ram - ram / divisor).checked_sub(tables)?;
     let taken = at_most_in_memory()? + READ_ONLY.load(Relaxed) + FILES.load(Relaxed);
-    Some(most.saturating_sub(taken))
+    most.checked_sub(taken)
 }
 
 /// Returns an upper bound of the process's resident bytes, however much of its memory it touches: all private memory
@@ -202,50 +276,121 @@ fn pages_of(line: &[u8]) -> Option<usize> {
     Some(shared + data)
 }
 
+/// Whether a process may stay dormant for a while if it cannot engage at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Urgency {
+    Should,
+    Must,
+}
+
 /// Engages a dormant process. Does nothing in any other process, or in the child of a `vfork`.
 #[cold]
-fn now(why: EngagedFor) {
+fn now(why: EngagedFor, urgency: Urgency) {
     if guard::signals::is_borrowed() {
         return;
     }
-    // A handler of the program's may have interrupted this very function.
-    if STATE
-        .compare_exchange(DORMANT, ENGAGING, Relaxed, Relaxed)
-        .is_err()
-    {
-        return;
-    }
-    on_safe_stack(|| {
-        let _blocked = Blocked::new();
-        if let (Some(space), Some((settings, sizes))) = (space::get(), SETTINGS.get()) {
-            // The program may have opened all descriptors that it can have.
-            descriptors::lend_reserve();
-            match init::starting(|| engage(space, settings, *sizes)) {
-                Ok(()) => descriptors::learn(space),
-                Err(error) => exit::fail(&format!(
-                    "millpond: the process cannot be managed now: {error}; use --engage start"
-                )),
-            }
+    for _ in 0..ATTEMPTS {
+        let Err(hindrance) = on_safe_stack(move || attempt(why)) else {
+            return;
+        };
+        if urgency == Urgency::Should {
+            postpone(hindrance);
+            return;
         }
-        ENGAGED_FOR.store(why as u64, Relaxed);
-        ENGAGED_AT.store(millpond_board::now_ns(), Release);
-        STATE.store(ENGAGED, Relaxed);
-    });
+        raw::sleep(PAUSE);
+    }
+    exit::fail(
+        "millpond: the process cannot be managed now: a thread does not stop (a debugger, or a child of vfork that is \
+         not done); use --engage start",
+    );
 }
 
-/// Returns whether the process has other threads, which were made past the C library. The links of the directory are
-/// one for each thread, and two.
+/// Lets the process map a little more before it tries again.
+fn postpone(hindrance: Hindrance) {
+    let ram = SETTINGS.get().map_or(0, |(_, sizes)| sizes.ram as usize);
+    LEASE.next(ram / LITTLE);
+    let Hindrance::Thread(why) = hindrance else {
+        return;
+    };
+    if POSTPONED.fetch_add(1, Relaxed) + 1 == TOLD_AFTER {
+        let thread = match why {
+            Unparked::Runs(thread) => thread,
+            Unparked::Held | Unparked::Unknown => 0,
+        };
+        millpond_mmu::report::line(format_args!(
+            "the process is not managed yet although its memory may not fit: thread {thread} does not stop (a \
+             debugger, or a child of vfork that is not done); use --engage start"
+        ));
+    }
+}
+
+/// Why the process is not engaged.
+enum Hindrance {
+    /// Another thread is engaging it.
+    Engager,
+    /// Not all threads could be parked.
+    Thread(Unparked),
+}
+
+/// Engages the process unless another thread is doing that, or one cannot be parked.
+fn attempt(why: EngagedFor) -> Result<(), Hindrance> {
+    // A handler of the program's could otherwise interrupt this very function, and come here.
+    let _blocked = Blocked::new();
+    if ENGAGER.swap(true, Acquire) {
+        return match is_dormant() {
+            true => Err(Hindrance::Engager),
+            false => Ok(()),
+        };
+    }
+    let result = match is_dormant() {
+        true => engage_now(why).map_err(Hindrance::Thread),
+        false => Ok(()),
+    };
+    ENGAGER.store(false, Release);
+    result
+}
+
+fn engage_now(why: EngagedFor) -> Result<(), Unparked> {
+    let (Some(space), Some((settings, sizes))) = (space::get(), SETTINGS.get()) else {
+        return Ok(());
+    };
+    // The program may have opened all descriptors that it can have.
+    descriptors::lend_reserve();
+    let others = match has_other_threads() {
+        true => park::others(patience()).inspect_err(|_| descriptors::keep_reserve())?,
+        false => Parked::none(),
+    };
+    STATE.store(ENGAGING, Relaxed);
+    let made = init::starting(|| engage(space, settings, *sizes));
+    ENGAGED_FOR.store(why as u64, Relaxed);
+    ENGAGED_AT.store(millpond_board::now_ns(), Release);
+    STATE.store(ENGAGED, Relaxed);
+    drop(others);
+    let made = made.and_then(|()| {
+        threads::making(|| space.start_threads()).map_err(|error| error.to_string())
+    });
+    if let Err(error) = made {
+        exit::fail(&format!(
+            "millpond: the process cannot be managed now: {error}; use --engage start"
+        ));
+    }
+    descriptors::learn(space);
+    first_thread::has_threads_of_ours();
+    Ok(())
+}
+
+/// Returns how long the others may take to be parked, in nanoseconds: at first not longer than a program could notice,
+/// and longer each time. On a busy machine a thread may not run for as long.
+fn patience() -> u64 {
+    PATIENCE << POSTPONED.load(Relaxed).min(5)
+}
+
+/// Returns whether the process has other threads. The links of the directory are one for each thread, and two.
 fn has_other_threads() -> bool {
     rustix::fs::stat(c"/proc/self/task").is_ok_and(|found| found.st_nlink > 3)
 }
 
 fn engage(space: &Space, settings: &Settings, sizes: init::Sizes) -> Result<(), String> {
-    if has_other_threads() {
-        millpond_mmu::report::line(format_args!(
-            "the process engages while threads run that were made past the C library: their calls on memory that \
-             leaves may fail; use --engage start"
-        ));
-    }
     guard::start(sizes.ram)?;
     let (opened, held, foreign) = vma::locked(|vmas| {
         (

@@ -22,6 +22,8 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 static FIRST: AtomicUsize = AtomicUsize::new(0);
 /// Whether it has ended, or is about to end.
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
+/// Whether it ended while the process was dormant.
+static ENDED_DORMANT: AtomicBool = AtomicBool::new(false);
 /// Whether its end will not be seen.
 static ENDS_UNSEEN: AtomicBool = AtomicBool::new(false);
 /// Number of threads that our threads have made and that have not begun.
@@ -59,12 +61,13 @@ pub fn begin() {
 
 /// Records the calling thread, which has forked, as the first of a child, where no thread is just beginning.
 pub fn begin_in_child() {
-    if me() as usize != FIRST.load(Relaxed) && !guard::is_on() {
+    if me() as usize != FIRST.load(Relaxed) && !guard::has_signals() {
         ENDS_UNSEEN.store(true, Relaxed);
     }
     begin();
     BEGINNING.store(0, Relaxed);
     HAS_ENDED.store(false, Relaxed);
+    ENDED_DORMANT.store(false, Relaxed);
 }
 
 /// Called by a thread that ends, or whose function has returned.
@@ -86,11 +89,20 @@ pub fn child_is_ready() {
     }
 }
 
-/// Called when the first thread is about to end. A dormant process has no other, and none of ours.
+/// Called when a process that was dormant has its first thread of ours.
+pub fn has_threads_of_ours() {
+    if ENDED_DORMANT.load(Relaxed) {
+        ends();
+    }
+}
+
+/// Called when the first thread is about to end. A dormant process has none of ours.
 fn ends() {
-    let Some(space) = space::get().filter(|_| !engage::is_dormant()) else {
+    let Some(space) = space::get() else { return };
+    if engage::is_dormant() {
+        ENDED_DORMANT.store(true, Relaxed);
         return;
-    };
+    }
     if HAS_ENDED.load(SeqCst) {
         return;
     }

@@ -24,6 +24,7 @@
 
 use crate::arch;
 use crate::dlopen::find_next;
+use crate::park::Busy;
 use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, Kind, PAGE};
@@ -75,6 +76,8 @@ static SURROUNDINGS: OnceLock<Surroundings> = OnceLock::new();
 /// A fork in progress: the signal mask, who holds the locks, and how many late handlers will run in the child.
 struct Fork {
     blocked: Blocked,
+    /// The process does not engage meanwhile.
+    busy: Busy,
     locks: LocksOf,
     late: usize,
     /// The C library's list of streams, if it is locked.
@@ -244,10 +247,10 @@ fn prepare_with(child_stack: Option<usize>) {
 
 fn prepare_on_safe_stack(stack: usize, child_stack: Option<usize>) {
     let blocked = Blocked::new();
+    let busy = Busy::begin();
     let surroundings = SURROUNDINGS.get();
     let mut needed = Needed(Vec::new());
-    // In a dormant process nothing has to be brought in. It has one thread, and the C library would not reset the lock
-    // in its child.
+    // In a dormant process nothing has to be brought in.
     let is_dormant = engage::is_dormant();
     let streams = surroundings.and_then(|found| found.streams);
     let streams = streams.filter(|_| !is_dormant);
@@ -262,6 +265,7 @@ fn prepare_on_safe_stack(stack: usize, child_stack: Option<usize>) {
     unsafe {
         *UNDERWAY.0.get() = Some(Fork {
             blocked,
+            busy,
             locks: LocksOf::this_thread(),
             late: atfork::take_count(),
             streams,
@@ -298,7 +302,7 @@ fn release(unlock_streams: bool) {
         // SAFETY: the lock was taken in `prepare`.
         unsafe { (streams.unlock)() };
     }
-    drop(fork.map(|fork| fork.blocked));
+    drop(fork.map(|fork| (fork.busy, fork.blocked)));
 }
 
 extern "C" fn in_parent() {
@@ -329,6 +333,7 @@ fn child(made: Made) {
     stack_switch::after_fork_in_child();
     guard::signals::after_fork_in_child();
     rights::after_fork_in_child();
+    engage::after_fork_in_child();
     on_safe_stack(move || {
         // SAFETY: the VMA lock has been held since before the fork.
         let counted = unsafe { &*UNDERWAY.0.get() }.as_ref().map_or(0, |fork| {

@@ -315,6 +315,11 @@ pub unsafe fn release(block: *mut u8) {
     let _ = INTERNAL.with(|heap| unsafe { heap.c_free(start) });
 }
 
+/// Returns whether nobody holds the allocator's lock ([`RawLock::is_free`]).
+pub fn is_free() -> bool {
+    INTERNAL.lock.is_free()
+}
+
 /// Keeps all other threads out until [`unlock_after_fork`], so that a child inherits a heap at rest.
 pub fn lock_for_fork() {
     INTERNAL.lock.lock();

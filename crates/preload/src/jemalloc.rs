@@ -259,7 +259,7 @@ unsafe extern "C" fn alloc(
     commit: *mut bool,
     _: c_uint,
 ) -> *mut c_void {
-    engage::before_growth(size);
+    let _growing = engage::before_growth(size);
     let wanted = wanted as usize;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let place = vma::locked(move |vmas| {

@@ -69,6 +69,7 @@ mod mseal;
 mod munmap;
 mod namespaces;
 mod owner;
+mod park;
 mod prctl;
 mod process_madvise;
 mod raw;

@@ -65,6 +65,11 @@ impl RawLock {
         taken
     }
 
+    /// Returns whether nobody holds the lock. That lasts only as long as nobody else runs.
+    pub fn is_free(&self) -> bool {
+        self.0.load(Acquire) == FREE
+    }
+
     /// Frees the lock in a new child, where the thread that may hold it does not exist.
     pub fn reset(&self) {
         self.0.store(FREE, Release);

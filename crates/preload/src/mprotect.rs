@@ -27,9 +27,10 @@ pub fn protect(addr: usize, len: usize, prot: i32, key: Option<i32>) -> Result<(
         return unsafe { raw::mprotect(addr, len, prot, key) };
     };
     let range = addr..end;
-    match prot & libc::PROT_WRITE {
-        0 => engage::became_read_only(range.len()),
-        _ => engage::before_growth(range.len()),
+    let is_writable = prot & libc::PROT_WRITE != 0;
+    let _growing = engage::before_growth(if is_writable { range.len() } else { 0 });
+    if !is_writable {
+        engage::became_read_only(range.len());
     }
     vma::locked(move |vmas| vmas.protect(range, prot, key)).unwrap_or(Ok(()))
 }

@@ -172,6 +172,14 @@ pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     let _ = unsafe { syscall(libc::SYS_futex, [word.as_ptr() as usize, op, 1, 0, 0, 0]) };
 }
 
+/// Wakes all waiters of `word`.
+pub fn futex_wake_all(word: &core::sync::atomic::AtomicU32) {
+    let op = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as usize;
+    let all = i32::MAX as usize;
+    // SAFETY: the kernel only uses the address as a key.
+    let _ = unsafe { syscall(libc::SYS_futex, [word.as_ptr() as usize, op, all, 0, 0, 0]) };
+}
+
 /// Ends the process at once.
 pub fn exit_group(status: i32) -> ! {
     loop {

@@ -72,9 +72,15 @@ pub fn making<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Returns whether the calling thread is creating threads of ours. It may hold a lock of the program's allocator.
+#[inline]
+fn is_maker() -> bool {
+    MAKER.load(Relaxed) == raw::thread_pointer()
+}
+
 /// Returns whether the threads and children that the calling thread now creates belong to the manager.
 pub fn makes_ours() -> bool {
-    init::is_starting() || is_service() || MAKER.load(Relaxed) == raw::thread_pointer()
+    init::is_starting() || is_service() || is_maker()
 }
 
 pub type Start = extern "C" fn(*mut c_void) -> *mut c_void;
@@ -240,12 +246,13 @@ exports! {
             }
             return result;
         }
-        engage::before_thread();
+        // SAFETY: the caller promises valid attributes, if any.
+        let _growing = engage::before_own_thread(|| unsafe { stack_len(attributes) });
         fork::finish_child();
         jemalloc::before_thread();
         // SAFETY: the caller promises valid attributes, if any.
         let attributes = unsafe { guard::children::attributes::fit(attributes) };
-        if guard::is_on() {
+        if guard::has_signals() {
             // SAFETY: the caller guarantees what this call needs.
             return unsafe {
                 guard::signals::create_thread(real(), thread, attributes.get(), start, argument)
@@ -280,6 +287,27 @@ fn static_storage() -> usize {
     bytes
 }
 
+/// Returns the length of the stack that the C library maps for a thread with these attributes.
+///
+/// # Safety
+/// The attributes are null or valid.
+unsafe fn stack_len(attributes: *const libc::pthread_attr_t) -> usize {
+    let mut usual = core::mem::MaybeUninit::uninit();
+    let mut len = 0;
+    // SAFETY: the caller guarantees the attributes; the others are initialised before they are read.
+    unsafe {
+        if attributes.is_null() {
+            if libc::pthread_attr_init(usual.as_mut_ptr()) == 0 {
+                libc::pthread_attr_getstacksize(usual.as_ptr(), &mut len);
+                libc::pthread_attr_destroy(usual.as_mut_ptr());
+            }
+        } else {
+            libc::pthread_attr_getstacksize(attributes, &mut len);
+        }
+    }
+    len
+}
+
 unsafe fn pin_stack(attributes: *const libc::pthread_attr_t) {
     let mut base = core::ptr::null_mut();
     let mut len = 0;
@@ -301,7 +329,7 @@ unsafe fn pin_stack(attributes: *const libc::pthread_attr_t) {
 /// Returns whether this allocation must be unmanaged although the manager is up.
 #[inline]
 pub fn wants_internal() -> bool {
-    !init::is_ready() || is_service() || guard::children::apart::is_this_thread()
+    !init::is_ready() || is_service() || is_maker() || guard::children::apart::is_this_thread()
 }
 
 /// Allocates a block for the calling thread from the internal allocator, and sets `errno` if there is no memory.

@@ -60,3 +60,16 @@ fn a_program_that_takes_the_address_of_malloc_begins_dormant() {
         }
     }
 }
+
+/// Threads touch memory, wait in calls that name it, allocate, make threads and children, while the process engages.
+#[test]
+fn threads_may_do_anything_while_a_process_engages() {
+    let budget = (96 << 20).to_string();
+    for moment in ["100000", "3000000", "20000000"] {
+        prints_the_same(
+            "engages_beside_threads",
+            &[moment],
+            &[("MILLPOND_RAM", &budget)],
+        );
+    }
+}

@@ -131,7 +131,7 @@ words! {
         /// At its start
         #[default]
         Start = "start",
-        /// When its memory comes near the budget, or it makes a thread
+        /// When its memory comes near the budget
         Needed = "needed",
     }
 

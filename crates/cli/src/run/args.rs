@@ -67,8 +67,8 @@ pub struct RunArgs {
     pub(crate) encrypt: bool,
     /// When each process begins to be managed
     ///
-    /// With `needed` a process is left to the kernel until its memory comes near the budget, or until it makes a thread
-    /// or something else that it could not be stopped in later. Then it engages, once.
+    /// With `needed` a process is left to the kernel until its memory comes near the budget, or until it makes a call
+    /// that could not be served later. Then it engages, once.
     #[arg(long, value_name = "WHEN", default_value = "start", value_parser = words::<Engage>([]))]
     pub(crate) engage: Engage,
     /// How many pages are brought in and evicted together

@@ -181,7 +181,11 @@ fn the_report_says_why_a_process_engaged() {
         ("print(1)", "dormant: its memory has not come near"),
         (
             "import threading as t; w = t.Thread(target=print); w.start(); w.join()",
-            ", to make a thread",
+            "dormant: its memory has not come near",
+        ),
+        (
+            "import ctypes; ctypes.CDLL(None).unshare(0)",
+            ", for a call that a dormant process cannot serve",
         ),
         (
             "data = bytearray(b'x' * (96 << 20))",

@@ -261,9 +261,7 @@ pub unsafe extern "C" fn map_for(
     offset: i64,
     caller: usize,
 ) -> *mut c_void {
-    if prot != libc::PROT_NONE {
-        engage::before_growth(len);
-    }
+    let _growing = engage::before_growth(if prot == libc::PROT_NONE { 0 } else { len });
     let mut request = Request {
         addr: addr as usize,
         len,

@@ -41,6 +41,11 @@ pub fn lock_for_fork() {
     MOVING.lock();
 }
 
+/// Returns whether no move is in progress ([`RawLock::is_free`]).
+pub fn is_free() -> bool {
+    MOVING.is_free()
+}
+
 /// Ends what [`lock_for_fork`] began, in the parent and in the child.
 pub fn unlock_after_fork() {
     MOVING.unlock();
@@ -137,7 +142,7 @@ fn remap(request: Request) -> Result<usize, Errno> {
     if !into_space && !from_space {
         return request.to_kernel();
     }
-    engage::before_growth(normal.new_len.saturating_sub(normal.old_len));
+    let _growing = engage::before_growth(normal.new_len.saturating_sub(normal.old_len));
     if normal.has(MREMAP_FIXED) && normal.new % vma::LEAF != normal.old % vma::LEAF {
         // Contents that cannot move by their tables are copied beside the space, of which a dormant one has nothing.
         engage::before_lasting();

@@ -169,6 +169,11 @@ pub fn marked(addr: usize, len: usize) {
     });
 }
 
+/// Returns whether nobody holds the lock ([`RawLock::is_free`]).
+pub fn is_free() -> bool {
+    VMAS.lock.is_free()
+}
+
 /// Takes the lock until [`unlock_after_fork`]. The caller has signals blocked.
 pub fn lock_for_fork() {
     VMAS.lock.lock();

@@ -2,7 +2,7 @@
 //! the exception syndrome ([`syndrome`]).
 
 use crate::arch::syndrome;
-use crate::interrupted::Access;
+use crate::interrupted::{Access, Ended};
 use libc::ucontext_t;
 
 /// The number of bytes for records after the registers (`__reserved` of `struct sigcontext`).
@@ -38,4 +38,28 @@ pub(crate) fn stopped_call(context: &ucontext_t) -> (i64, [usize; 6]) {
 
 pub(crate) fn answer(context: &mut ucontext_t, answer: i64) {
     context.uc_mcontext.regs[0] = answer as u64;
+}
+
+/// The system call instruction, `svc #0`.
+const CALL: [u8; 4] = [0x01, 0x00, 0x00, 0xd4];
+
+pub(crate) fn ended_call(context: &ucontext_t) -> Option<Ended> {
+    let (_, arguments) = stopped_call(context);
+    // The answer is where the first argument was.
+    if arguments[0] as isize != -libc::EINTR as isize {
+        return None;
+    }
+    let before = instruction(context).wrapping_sub(CALL.len());
+    let mut code = [0; CALL.len()];
+    (crate::touch::read(before, &mut code) && code == CALL).then_some(Ended {
+        number: None,
+        arguments,
+    })
+}
+
+pub(crate) fn make_again(context: &mut ucontext_t, number: usize, first: usize) {
+    let registers = &mut context.uc_mcontext.regs;
+    registers[0] = first as u64;
+    registers[8] = number as u64;
+    go_on_at(context, instruction(context) - CALL.len());
 }

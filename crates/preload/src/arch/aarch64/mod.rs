@@ -18,6 +18,7 @@ pub const FUNCTIONS: &[&dyn Find] = &[];
 /// Newer processors never had these system calls.
 pub const DUP2: &[i64] = &[];
 pub const FORK: Option<i64> = None;
+pub const REPEATED: &[i64] = &[];
 /// The kernel makes children that are requested by number: [`by_number`] does not check which of them can be served.
 pub const CHILDREN: &[i64] = &[];
 /// Only x86-64 has this flag.

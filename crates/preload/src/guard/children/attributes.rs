@@ -7,7 +7,7 @@
 //! program that asks where its stack lies gets the truth.
 
 use super::apart::Apart;
-use crate::guard::{is_on, signals};
+use crate::guard::{has_signals, signals};
 use crate::space;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -44,7 +44,8 @@ impl Drop for Fit {
 /// The attributes are null or valid.
 pub unsafe fn fit(at: *const pthread_attr_t) -> Fit {
     let as_they_are = Fit { at, copy: None };
-    if !is_on() || at.is_null() {
+    // A dormant process may engage while the C library reads them with all signals blocked.
+    if !has_signals() || at.is_null() {
         return as_they_are;
     }
     // SAFETY: the caller promises attributes, which are at least that long and aligned for words.

@@ -6,8 +6,10 @@
 
 use super::apart::Apart;
 use super::environment;
+use crate::engage;
 use crate::guard::holds::Holds;
 use crate::guard::is_on;
+use crate::park::Busy;
 use crate::stack_switch::on_safe_stack;
 use core::ffi::{c_char, c_int, c_void};
 use rustix::io::Errno;
@@ -37,6 +39,8 @@ exports! {
         let Some(real) = SYSTEM.get() else {
             return crate::c_answer(Err(Errno::NOSYS)) as c_int;
         };
+        // It waits for the command with signals blocked, and reads the program's memory before.
+        engage::before_command();
         if !is_on() {
             // SAFETY: the caller guarantees this.
             return unsafe { real(command) };
@@ -58,6 +62,7 @@ exports! {
             return core::ptr::null_mut();
         };
         if !is_on() {
+            let _busy = Busy::begin();
             // SAFETY: the caller guarantees this.
             return unsafe { real(command, mode) };
         }
@@ -79,6 +84,7 @@ exports! {
         let Some(real) = WORDEXP.get() else {
             return NO_SPACE;
         };
+        engage::before_command();
         if !is_on() {
             // SAFETY: the caller guarantees this.
             return unsafe { real(words, result, flags) };

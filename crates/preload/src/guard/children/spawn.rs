@@ -14,6 +14,7 @@ use super::environment::{self, copied};
 use crate::guard::holds::Holds;
 use crate::guard::is_on;
 use crate::guard::real::Real;
+use crate::park::Busy;
 use crate::space;
 use crate::stack_switch::on_safe_stack;
 use core::ffi::{CStr, c_char, c_int};
@@ -155,6 +156,7 @@ unsafe fn spawn(real: &Real<Spawn>, by_name: bool, call: Arguments) -> c_int {
         return libc::ENOSYS;
     };
     if !is_on() {
+        let _busy = Busy::begin();
         // SAFETY: the caller guarantees this.
         return unsafe { make(real, call) };
     }

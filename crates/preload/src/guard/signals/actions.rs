@@ -181,8 +181,9 @@ fn install(signal: c_int, action: &Action) -> Result<(), Errno> {
         }
         return kernels(signal, Some(&ours)).map(drop);
     }
-    // A signal that is ignored must not end the call that it interrupts.
-    let restarts = if action.handler == libc::SIG_IGN {
+    // A signal that is ignored must not end the call that it interrupts. Nor must one that parks a thread.
+    let parks = signal == libc::SIGSYS && action.handler == libc::SIG_DFL;
+    let restarts = if action.handler == libc::SIG_IGN || parks {
         RESTART
     } else {
         action.flags & RESTART

@@ -168,12 +168,12 @@ exports! {
         of: libc::pthread_t,
         attributes: *mut libc::pthread_attr_t,
     ) -> c_int {
-        let is_on = crate::guard::is_on();
-        let apart = is_on.then(Apart::begin);
+        let has_signals = crate::guard::has_signals();
+        let apart = has_signals.then(Apart::begin);
         // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
         let result = unsafe { GETATTR.must()(of, attributes) };
         drop(apart);
-        if result != 0 || !is_on {
+        if result != 0 || !has_signals {
             return result;
         }
         let words = thread::this();

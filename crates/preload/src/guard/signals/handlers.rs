@@ -21,11 +21,11 @@
 
 use super::actions::{install_default, word};
 use super::table::{Action, Record};
-use super::{bit, never_blocked, thread};
+use super::{bit, masks, never_blocked, thread};
 use crate::arch::frames;
 use crate::guard::runtime;
 use crate::guard::trap;
-use crate::{raw, space, stack_switch};
+use crate::{park, raw, space, stack_switch};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -60,7 +60,7 @@ pub unsafe extern "C-unwind" fn on_sigsys(
 ) {
     // SAFETY: the kernel passes a valid siginfo and the interrupted context.
     unsafe {
-        if !trap::serve(info, context) {
+        if !park::serve(info, context) && !trap::serve(info, context) {
             pass_on_under_mask(signal, info, context);
         }
     }
@@ -173,6 +173,11 @@ unsafe extern "C-unwind" fn pass_on_under_mask(
     set_mask(mask);
     // SAFETY: the caller guarantees what this call needs.
     unsafe { pass_on(&action, signal, info, context) };
+}
+
+/// Blocks all signals until the handler that calls this returns, but those of the C library.
+pub fn block_all() {
+    set_mask(!masks::OF_C_LIBRARY);
 }
 
 fn set_mask(mask: u64) {

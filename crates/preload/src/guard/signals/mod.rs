@@ -41,6 +41,7 @@ mod waits;
 pub use actions::{is_borrowed, process};
 pub use begin::create as create_thread;
 pub use given::copy_mask;
+pub use handlers::block_all;
 pub use thread::this;
 
 use super::holds::Holds;

@@ -31,9 +31,11 @@ pub struct Thread {
     /// The child of a `vfork` by this thread that has asked to be traced, or 0
     /// ([`traced`](crate::guard::children::traced)).
     pub asked_to_be_traced: AtomicUsize,
+    /// Nonzero while the thread must not be parked ([`Busy`](crate::park::Busy)).
+    pub keeps_on: AtomicUsize,
 }
 
-const _: () = assert!(size_of::<Thread>() == 80);
+const _: () = assert!(size_of::<Thread>() == 88);
 
 core::arch::global_asm!(
     ".pushsection .tbss.millpond_thread, \"awT\", @nobits",
@@ -42,15 +44,15 @@ core::arch::global_asm!(
     ".type millpond_thread, @tls_object",
     ".balign 16",
     "millpond_thread:",
-    "    .zero 80",
-    ".size millpond_thread, 80",
+    "    .zero 88",
+    ".size millpond_thread, 88",
     ".popsection",
 );
 
 /// Returns the words of the calling thread.
 #[inline]
 pub fn this() -> &'static Thread {
-    // SAFETY: the address is that of 80 aligned bytes that belong to the calling thread and live as long as it runs.
+    // SAFETY: the address is that of 88 aligned bytes that belong to the calling thread and live as long as it runs.
     // No caller keeps the reference beyond its own frame, and all words are atomic.
     unsafe { &*arch::this_thread().cast::<Thread>() }
 }

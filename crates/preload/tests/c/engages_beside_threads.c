@@ -1,0 +1,306 @@
+/* A process that is dormant while it has threads of many kinds, and engages in the middle of what they do. No byte may
+ * be lost, no call may fail that would not have failed, and nothing may hang: a thread that was inside read() when the
+ * filter came would get EFAULT for a page that had left. */
+#include "check.h"
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define STACK (192u << 10)
+#define BLOCK (64u << 10)
+
+static volatile int stop;
+extern char **environ;
+
+static void nap(long nanoseconds)
+{
+    struct timespec time = {0, nanoseconds};
+    CHECK(nanosleep(&time, NULL) == 0);
+}
+
+static pthread_t start(void *(*function)(void *), void *argument)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    CHECK(pthread_attr_init(&attributes) == 0);
+    CHECK(pthread_attr_setstacksize(&attributes, STACK) == 0);
+    CHECK(pthread_create(&thread, &attributes, function, argument) == 0);
+    pthread_attr_destroy(&attributes);
+    return thread;
+}
+
+static void *touches(void *unused)
+{
+    size_t words = (2 * MIB) / sizeof(uint64_t);
+    uint64_t *own = malloc(2 * MIB);
+    (void)unused;
+    for (uint64_t round = 0; !stop; round++) {
+        for (size_t n = 0; n < words; n += 97) {
+            if (round) CHECK(own[n] == (round - 1) * words + n);
+            own[n] = round * words + n;
+        }
+    }
+    free(own);
+    return NULL;
+}
+
+/* Pipes on which the main thread sends numbers to those that wait. */
+static int reads[2], polls[2], epolls[2];
+
+static void *reads_into_blocks(void *unused)
+{
+    (void)unused;
+    for (uint64_t wanted = 0;; wanted++) {
+        uint64_t *into = malloc(BLOCK);
+        memset(into, 0xee, BLOCK);
+        CHECK(read(reads[0], into + 512, sizeof *into) == sizeof *into);
+        CHECK(into[511] == 0xeeeeeeeeeeeeeeee && into[513] == 0xeeeeeeeeeeeeeeee);
+        if (into[512] == UINT64_MAX) return NULL;
+        CHECK(into[512] == wanted);
+        free(into);
+    }
+}
+
+static void *polls_from_blocks(void *unused)
+{
+    struct pollfd *fds = malloc(BLOCK);
+    uint64_t number;
+    (void)unused;
+    do {
+        fds[100].fd = polls[0];
+        fds[100].events = POLLIN;
+        fds[100].revents = 0;
+        CHECK(poll(fds + 100, 1, -1) == 1);
+        CHECK(fds[100].revents == POLLIN);
+        CHECK(read(polls[0], &number, sizeof number) == sizeof number);
+    } while (number != UINT64_MAX);
+    return NULL;
+}
+
+static void *waits_for_events(void *unused)
+{
+    struct epoll_event *events = malloc(BLOCK), wanted = {.events = EPOLLIN, .data.u64 = 77};
+    int epoll = epoll_create1(0);
+    uint64_t number;
+    (void)unused;
+    CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, epolls[0], &wanted) == 0);
+    do {
+        CHECK(epoll_wait(epoll, events + 50, 8, -1) == 1);
+        CHECK(events[50].data.u64 == 77);
+        CHECK(read(epolls[0], &number, sizeof number) == sizeof number);
+    } while (number != UINT64_MAX);
+    return NULL;
+}
+
+static void *sleeps(void *unused)
+{
+    (void)unused;
+    while (!stop) nap(30000000);
+    return NULL;
+}
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
+static uint64_t turn;
+
+static void *takes_turns(void *parity)
+{
+    uint64_t own = (uint64_t)(uintptr_t)parity;
+    CHECK(pthread_mutex_lock(&mutex) == 0);
+    while (!stop) {
+        struct timespec end;
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_sec += 1;
+        while (!stop && turn % 2 != own) pthread_cond_timedwait(&condition, &mutex, &end);
+        turn++;
+        pthread_cond_broadcast(&condition);
+    }
+    pthread_cond_broadcast(&condition);
+    CHECK(pthread_mutex_unlock(&mutex) == 0);
+    return NULL;
+}
+
+static void *allocates(void *seed)
+{
+    enum { SLOTS = 64 };
+    unsigned char *slots[SLOTS] = {0};
+    size_t lens[SLOTS] = {0};
+    uint64_t random = (uint64_t)(uintptr_t)seed * 2654435761u + 1;
+    while (!stop) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        size_t at = (random >> 33) % SLOTS, len = 16 + (random >> 40) % (48u << 10);
+        if (slots[at]) {
+            CHECK(slots[at][0] == (unsigned char)at && slots[at][lens[at] - 1] == (unsigned char)(at + 1));
+            free(slots[at]);
+        }
+        slots[at] = malloc(len);
+        slots[at][0] = (unsigned char)at;
+        slots[at][len - 1] = (unsigned char)(at + 1);
+        lens[at] = len;
+    }
+    for (size_t at = 0; at < SLOTS; at++) free(slots[at]);
+    return NULL;
+}
+
+static void *maps(void *unused)
+{
+    (void)unused;
+    while (!stop) {
+        char *at = mmap(NULL, 32 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(at != MAP_FAILED);
+        fill(at, 32 * PAGE, 5);
+        CHECK(mprotect(at, 16 * PAGE, PROT_READ) == 0);
+        at = mremap(at, 16 * PAGE, 16 * PAGE, 0);
+        CHECK(at != MAP_FAILED);
+        CHECK(*(uint64_t *)(at + 3 * PAGE) == 5 + 3);
+        CHECK(madvise(at + 16 * PAGE, 4 * PAGE, MADV_DONTNEED) == 0);
+        CHECK(at[16 * PAGE] == 0);
+        CHECK(munmap(at, 32 * PAGE) == 0);
+    }
+    return NULL;
+}
+
+static void *ends_at_once(void *argument)
+{
+    uint64_t *block = malloc(BLOCK);
+    *block = (uint64_t)(uintptr_t)argument;
+    return block;
+}
+
+static void *makes_threads(void *unused)
+{
+    (void)unused;
+    for (uint64_t n = 0; !stop; n++) {
+        void *block;
+        CHECK(pthread_join(start(ends_at_once, (void *)(uintptr_t)n), &block) == 0);
+        CHECK(*(uint64_t *)block == n);
+        free(block);
+        nap(100000);
+    }
+    return NULL;
+}
+
+static void *forks(void *unused)
+{
+    uint64_t *own = malloc(BLOCK);
+    (void)unused;
+    for (uint64_t n = 0; !stop; n++) {
+        int status;
+        own[700] = n;
+        pid_t child = fork();
+        if (!child) _exit(own[700] == n ? 7 : 8);
+        CHECK(child > 0 && waitpid(child, &status, 0) == child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+        nap(3000000);
+    }
+    free(own);
+    return NULL;
+}
+
+static void *spawns(void *unused)
+{
+    char **arguments = malloc(BLOCK);
+    (void)unused;
+    while (!stop) {
+        pid_t child;
+        int status;
+        arguments[0] = strdup("true");
+        arguments[1] = NULL;
+        CHECK(posix_spawn(&child, "/bin/true", NULL, NULL, arguments, environ) == 0);
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        free(arguments[0]);
+        nap(3000000);
+    }
+    free(arguments);
+    return NULL;
+}
+
+static void counts(int signal)
+{
+    (void)signal;
+}
+
+static volatile int suspended;
+
+static void *suspends(void *unused)
+{
+    sigset_t none;
+    (void)unused;
+    sigemptyset(&none);
+    while (!stop) {
+        sigsuspend(&none);
+        suspended++;
+    }
+    return NULL;
+}
+
+static void is_filtered(void)
+{
+    char line[256];
+    FILE *status = fopen("/proc/self/status", "r");
+    while (fgets(line, sizeof line, status))
+        if (!strncmp(line, "Seccomp:", 8)) fputs(line, stdout);
+    fclose(status);
+}
+
+static void send(int *pipe, uint64_t number)
+{
+    CHECK(write(pipe[1], &number, sizeof number) == sizeof number);
+}
+
+int main(int count, char **arguments)
+{
+    void *(*const kinds[])(void *) = {touches,     touches, reads_into_blocks, polls_from_blocks, waits_for_events,
+                                      sleeps,      maps,    makes_threads,     forks,             spawns,
+                                      takes_turns, suspends};
+    enum { KINDS = sizeof kinds / sizeof *kinds, BLOCKS = 1600 };
+    long moment = count > 1 ? atol(arguments[1]) : 20000;
+    static char *blocks[BLOCKS];
+    pthread_t threads[KINDS + 3], suspender;
+    uint64_t sent = 0;
+
+    CHECK(pipe(reads) == 0 && pipe(polls) == 0 && pipe(epolls) == 0);
+    signal(SIGUSR1, counts);
+    for (size_t n = 0; n < KINDS; n++) threads[n] = start(kinds[n], NULL);
+    suspender = threads[KINDS - 1];
+    threads[KINDS] = start(takes_turns, (void *)1);
+    threads[KINDS + 1] = start(allocates, (void *)1);
+    threads[KINDS + 2] = start(allocates, (void *)2);
+    nap(moment % 1000000000);
+    is_filtered();
+
+    for (size_t n = 0; n < BLOCKS; n++) {
+        blocks[n] = malloc(BLOCK);
+        fill(blocks[n], BLOCK, n);
+        if (n % 50 == 0) {
+            send(reads, sent);
+            send(polls, sent);
+            send(epolls, sent++);
+            pthread_kill(suspender, SIGUSR1);
+        }
+    }
+    for (size_t n = 0; n < BLOCKS; n++)
+        for (size_t page = 0; page < BLOCK / PAGE; page++) CHECK(*(uint64_t *)(blocks[n] + page * PAGE) == n + page);
+    nap(50000000);
+    stop = 1;
+    send(reads, UINT64_MAX);
+    send(polls, UINT64_MAX);
+    send(epolls, UINT64_MAX);
+    for (size_t n = 0; n < KINDS + 3; n++) {
+        if (n == KINDS - 1) {
+            int before = suspended;
+            while (before == suspended) {
+                pthread_kill(suspender, SIGUSR1);
+                nap(1000000);
+            }
+        }
+        CHECK(pthread_join(threads[n], NULL) == 0);
+    }
+    puts("everything is as it was");
+    return 0;
+}

@@ -196,6 +196,14 @@ pub fn before_command() {
     }
 }
 
+/// Waits until a process that is just engaging has the thread that reads the kernel's events. Called before memory is
+/// moved, which the kernel reports in one; the caller holds no lock of ours.
+pub fn wait_for_threads() {
+    while ENGAGER.load(Acquire) && !is_dormant() {
+        raw::sleep(PAUSE / 10);
+    }
+}
+
 /// Called before a child is created with these flags of `clone`. With a child that runs concurrently in the same
 /// memory, or shares the descriptor table, the process could no longer engage safely.
 pub fn before_clone(flags: u64) {
@@ -312,15 +320,18 @@ fn postpone(hindrance: Hindrance) {
     let Hindrance::Thread(why) = hindrance else {
         return;
     };
-    if POSTPONED.fetch_add(1, Relaxed) + 1 == TOLD_AFTER {
-        let thread = match why {
-            Unparked::Runs(thread) => thread,
-            Unparked::Held | Unparked::Unknown => 0,
-        };
-        millpond_mmu::report::line(format_args!(
+    if POSTPONED.fetch_add(1, Relaxed) + 1 != TOLD_AFTER {
+        return;
+    }
+    match why {
+        Unparked::Runs(thread) => millpond_mmu::report::line(format_args!(
             "the process is not managed yet although its memory may not fit: thread {thread} does not stop (a \
              debugger, or a child of vfork that is not done); use --engage start"
-        ));
+        )),
+        Unparked::Held | Unparked::Unknown => millpond_mmu::report::line(format_args!(
+            "the process is not managed yet although its memory may not fit: its threads cannot be listed or \
+             stopped; use --engage start"
+        )),
     }
 }
 
@@ -387,7 +398,8 @@ fn patience() -> u64 {
 
 /// Returns whether the process has other threads. The links of the directory are one for each thread, and two.
 fn has_other_threads() -> bool {
-    rustix::fs::stat(c"/proc/self/task").is_ok_and(|found| found.st_nlink > 3)
+    rustix::fs::stat(c"/proc/self/task")
+        .map_or_else(|_| IS_THREADED.load(Relaxed), |found| found.st_nlink > 3)
 }
 
 fn engage(space: &Space, settings: &Settings, sizes: init::Sizes) -> Result<(), String> {

@@ -149,6 +149,7 @@ fn remap(request: Request) -> Result<usize, Errno> {
     }
     // A fork handler of the program may move memory in a new child. The kernel notifies a thread of ours of that.
     fork::finish_child();
+    engage::wait_for_threads();
     let _blocked = Blocked::new();
     MOVING.lock();
     let result = remap_alone(normal, from_space);

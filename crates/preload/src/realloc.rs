@@ -19,7 +19,7 @@
 //! [`Space::remap`]: crate::space::Space::remap
 
 use crate::vma::{self, Kind, LEAF, Range, Vmas};
-use crate::{exit, jemalloc, raw, space};
+use crate::{engage, exit, jemalloc, raw, space};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use libc::{PROT_READ, PROT_WRITE};
@@ -83,6 +83,7 @@ fn move_pages(old: Range, new: usize) -> bool {
     if space::get().is_none() || !old.start.is_multiple_of(LEAF) || !new.is_multiple_of(LEAF) {
         return false;
     }
+    engage::wait_for_threads();
     vma::locked(move |vmas| {
         let target = new..new + old.len();
         vmas.is_plain(&old)

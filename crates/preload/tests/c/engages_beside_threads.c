@@ -56,13 +56,14 @@ static void *reads_into_blocks(void *unused)
 {
     (void)unused;
     for (uint64_t wanted = 0;; wanted++) {
-        uint64_t *into = malloc(BLOCK);
-        memset(into, 0xee, BLOCK);
+        /* The page is absent while the thread waits, and the kernel would bring in none once the process has engaged. */
+        uint64_t *into = mmap(NULL, BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(into != MAP_FAILED);
         CHECK(read(reads[0], into + 512, sizeof *into) == sizeof *into);
-        CHECK(into[511] == 0xeeeeeeeeeeeeeeee && into[513] == 0xeeeeeeeeeeeeeeee);
+        CHECK(into[511] == 0 && into[513] == 0);
         if (into[512] == UINT64_MAX) return NULL;
         CHECK(into[512] == wanted);
-        free(into);
+        CHECK(munmap(into, BLOCK) == 0);
     }
 }
 

@@ -32,7 +32,7 @@
 mod lease;
 
 use crate::guard;
-use crate::park::{Parked, Unparked};
+use crate::park::Unparked;
 use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, Kind, PAGE};
@@ -133,6 +133,7 @@ pub fn begin(settings: &Settings, sizes: init::Sizes) -> Result<&'static Space, 
     if made.base() != guard::START {
         return Err(init::is_taken());
     }
+    park::find();
     // The constructor runs once.
     let _ = SETTINGS.set((settings.clone(), sizes));
     STATE.store(DORMANT, Relaxed);
@@ -367,10 +368,10 @@ fn engage_now(why: EngagedFor) -> Result<(), Unparked> {
     };
     // The program may have opened all descriptors that it can have.
     descriptors::lend_reserve();
-    let others = match has_other_threads() {
-        true => park::others(patience()).inspect_err(|_| descriptors::keep_reserve())?,
-        false => Parked::none(),
-    };
+    let others = has_other_threads().then(|| park::others(patience()));
+    let others = others
+        .transpose()
+        .inspect_err(|_| descriptors::keep_reserve())?;
     STATE.store(ENGAGING, Relaxed);
     let made = init::starting(|| engage(space, settings, *sizes));
     ENGAGED_FOR.store(why as u64, Relaxed);

@@ -5,8 +5,7 @@
 
 use crate::{
     clone, code, descriptors, dlopen, engage, exit, fork, guard, jemalloc, ksm, last_words, malloc,
-    park, prctl, raw, record, report, rights, settings, space, syscall, tell, threads, unmanaged,
-    vma,
+    prctl, raw, record, report, rights, settings, space, syscall, tell, threads, unmanaged, vma,
 };
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
@@ -87,7 +86,6 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     ksm::leave();
     code::find();
     malloc::find();
-    park::find();
     let result = dlopen::find()
         .and(syscall::find())
         .and(prctl::find())

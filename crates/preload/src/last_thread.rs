@@ -15,13 +15,12 @@
 //! thread, or be running them. So the process ends at the second check that finds only our threads, and not at all
 //! if the C library has noticed the end of the last thread.
 
-use crate::{filters, raw, report, threads, words};
+use crate::{filters, raw, report, tasks, threads, words};
 use core::ffi::CStr;
-use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use millpond_board::State;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{CWD, Mode, OFlags, RawDir};
+use rustix::fs::{CWD, Mode, OFlags};
 
 /// Number of ticks between checks.
 const EVERY: u32 = 10;
@@ -48,7 +47,7 @@ pub fn tick() {
 }
 
 /// Returns the status of the first thread if it has ended.
-fn ended_with() -> Option<i32> {
+pub fn ended_with() -> Option<i32> {
     let mut text = [0; 1024];
     let line = read(CWD, c"/proc/self/stat", &mut text)?;
     status_of(line)
@@ -69,30 +68,15 @@ fn status_of(line: &[u8]) -> Option<i32> {
 
 /// Returns whether all threads but the first, which has ended, are ours, or `None` if that cannot be determined.
 fn only_ours_are_left() -> Option<bool> {
-    let directory = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
-    let tasks = open(CWD, c"/proc/self/task", directory)?;
-    let first = rustix::process::getpid().as_raw_nonzero().get();
-    let mut room = [MaybeUninit::uninit(); 1024];
-    let mut entries = RawDir::new(&tasks, &mut room);
-    let mut ours = 0;
-    while let Some(entry) = entries.next() {
-        let entry = entry.ok()?;
-        let name = entry.file_name();
-        let Some(number) = number(name) else {
-            continue;
-        };
-        if number != first {
-            if !is_ours(&tasks, name)? {
-                return Some(false);
-            }
-            ours += 1;
+    let (mut are_ours, mut count) = (true, 0);
+    tasks::each(|directory, name, thread| {
+        if thread != tasks::first() {
+            are_ours = are_ours && is_ours(directory, name)?;
+            count += 1;
         }
-    }
-    Some(ours > 0)
-}
-
-fn number(name: &CStr) -> Option<i32> {
-    name.to_str().ok()?.parse().ok()
+        Some(())
+    })?;
+    Some(are_ours && count > 0)
 }
 
 fn is_ours(tasks: &OwnedFd, task: &CStr) -> Option<bool> {

@@ -84,6 +84,7 @@ mod signals;
 mod space;
 mod stack_switch;
 mod syscall;
+mod tasks;
 mod tell;
 mod thread_exit;
 mod threads;

@@ -93,6 +93,8 @@ const fn with(mut bits: [u64; WORDS], numbers: &[i64]) -> [u64; WORDS] {
     bits
 }
 
+type Variadic = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+
 /// The address of the C library's function, written before any other code of this library runs.
 static REAL: AtomicUsize = AtomicUsize::new(0);
 
@@ -139,8 +141,20 @@ unsafe extern "C" fn serve(
     let served = unsafe { served(number, args).or_else(|| exec::by_number(number, args)) };
     served
         .or_else(|| about_descriptors(number, args))
-        // SAFETY: the caller guarantees what this call needs.
-        .unwrap_or_else(|| answer(unsafe { guard::call::held(number, args) }))
+        // SAFETY: the caller guarantees what these calls need.
+        .unwrap_or_else(|| unsafe {
+            match engage::is_dormant() {
+                // A thread that waits at the gate could not be parked, and this call needs none of ours.
+                true => real()(number, a, b, c, d, e, f),
+                false => answer(guard::call::held(number, args)),
+            }
+        })
+}
+
+/// The C library's function, with as many arguments as a call has at most.
+fn real() -> Variadic {
+    // SAFETY: the C library's function of this name finds its arguments where one that is not variadic has them.
+    unsafe { core::mem::transmute::<usize, Variadic>(REAL.load(Relaxed)) }
 }
 
 fn answer(result: Result<usize, rustix::io::Errno>) -> c_long {
@@ -280,8 +294,6 @@ mod tests {
     /// library.
     #[test]
     fn an_unserved_call_reaches_the_kernel_with_all_arguments() {
-        type Variadic =
-            unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
         // SAFETY: the arguments are in the same places as for a variadic function.
         let call: Variadic = unsafe { core::mem::transmute(syscall as *const ()) };
         // SAFETY: these calls only query.

@@ -22,10 +22,9 @@
 //! the caller must take none of these.
 
 mod calls;
-mod tasks;
 
 use crate::guard::{gate, signals};
-use crate::{internal_alloc, mremap, raw, space, vma};
+use crate::{internal_alloc, last_thread, mremap, raw, space, tasks, vma};
 use calls::Call;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
@@ -82,13 +81,6 @@ impl Drop for Parked {
     }
 }
 
-impl Parked {
-    /// For a process without other threads.
-    pub fn none() -> Self {
-        Self(())
-    }
-}
-
 /// The calling thread is not parked while this lives. It may be created only for a short time.
 pub struct Busy(());
 
@@ -105,7 +97,7 @@ impl Drop for Busy {
     }
 }
 
-/// Finds this library's code. Called once, from the constructor.
+/// Finds this library's code. Called once, when a process begins dormant.
 pub fn find() {
     unsafe extern "C" fn visit(object: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
         // SAFETY: the dynamic linker passes a valid object.
@@ -128,10 +120,9 @@ pub fn find() {
     unsafe { libc::dl_iterate_phdr(Some(visit), core::ptr::null_mut()) };
 }
 
-/// Forgets, in a new child, an attempt of the parent's.
+/// Forgets, in a new child, an attempt of the parent's. The child's thread is still [`Busy`] with the fork.
 pub fn after_fork_in_child() {
     OPEN.store(0, Relaxed);
-    signals::this().keeps_on.store(0, Relaxed);
 }
 
 /// Why the threads could not be parked.
@@ -166,11 +157,12 @@ fn others_until(end: u64) -> Result<Parked, Unparked> {
     let attempt = LATEST.fetch_add(1, Relaxed).wrapping_add(1).max(1);
     OPEN.store(attempt, SeqCst);
     let parked = Parked(());
+    let own = rustix::thread::gettid().as_raw_nonzero().get();
     let (mut known, mut asked) = (0, millpond_board::now_ns());
     loop {
         let before = known;
-        let listed = tasks::each_other(|thread| {
-            if !places[..known].iter().any(|place| place.is_of(thread)) {
+        let listed = tasks::each(|_, _, thread| {
+            if thread != own && !places[..known].iter().any(|place| place.is_of(thread)) {
                 places.get(known)?.ask(thread, attempt, known);
                 known += 1;
             }
@@ -251,7 +243,8 @@ impl Place {
 
     fn send(&self, attempt: u32, number: usize) {
         let thread = self.thread.load(Relaxed);
-        if tasks::has_ended(thread) {
+        // The first thread stays in the list when it has ended.
+        if thread == tasks::first() && last_thread::ended_with().is_some() {
             self.set(attempt, GONE);
             return;
         }

@@ -1,47 +1,32 @@
 //! The threads of the process, as the kernel lists them. Nothing here allocates.
 
 use crate::raw;
-use core::ffi::c_int;
+use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
-/// Calls `found` for each thread but the caller, until it returns `None`. Returns `None` as well if the list cannot be
-/// read.
-pub fn each_other(mut found: impl FnMut(i32) -> Option<()>) -> Option<()> {
-    let own = rustix::thread::gettid().as_raw_nonzero().get();
+/// Calls `found` for each thread, with the directory, its name there and its ID, until it returns `None`. Returns
+/// `None` as well if the list cannot be read.
+pub fn each(mut found: impl FnMut(&OwnedFd, &CStr, i32) -> Option<()>) -> Option<()> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
-    let tasks: OwnedFd = rustix::fs::openat(CWD, c"/proc/self/task", flags, Mode::empty()).ok()?;
+    let tasks = rustix::fs::openat(CWD, c"/proc/self/task", flags, Mode::empty()).ok()?;
     let mut room = [MaybeUninit::uninit(); 4096];
     let mut entries = RawDir::new(&tasks, &mut room);
     while let Some(entry) = entries.next() {
-        let name = entry.ok()?;
-        let number = name
-            .file_name()
-            .to_str()
-            .ok()
-            .and_then(|name| name.parse().ok());
-        if let Some(thread) = number.filter(|&thread: &i32| thread != own) {
-            found(thread)?;
+        let entry = entry.ok()?;
+        let name = entry.file_name();
+        if let Some(thread) = name.to_str().ok().and_then(|name| name.parse().ok()) {
+            found(&tasks, name, thread)?;
         }
     }
     Some(())
 }
 
-/// Returns whether this is a first thread that has ended: it stays in the list as long as others run.
-pub fn has_ended(thread: i32) -> bool {
-    if thread != rustix::process::getpid().as_raw_nonzero().get() {
-        return false;
-    }
-    let mut text = [0u8; 512];
-    let line = crate::words::read_path(c"/proc/self/stat", &mut text).unwrap_or_default();
-    // The name, in parentheses, may contain any bytes.
-    let state = line
-        .iter()
-        .rposition(|&byte| byte == b')')
-        .and_then(|at| line.get(at + 2));
-    matches!(state, Some(b'Z' | b'X'))
+/// Returns the ID of the first thread, which is the process's.
+pub fn first() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
 }
 
 /// Sends a thread SIGSYS with a value.
@@ -59,7 +44,7 @@ pub fn signal(thread: i32, value: usize) -> Result<(), Errno> {
         _rest: [u64; 12],
     }
     const _: () = assert!(size_of::<Queued>() == size_of::<libc::siginfo_t>());
-    let process = rustix::process::getpid().as_raw_nonzero().get();
+    let process = first();
     let info = Queued {
         signal: libc::SIGSYS,
         errno: 0,

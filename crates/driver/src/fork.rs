@@ -29,7 +29,7 @@ use crate::recent::Witnessed;
 use crate::signals::SignalsBlocked;
 use crate::state::queue::AtRest;
 use millpond_core::{Core, PageCount, PageIndex, PageRange, PageState};
-use millpond_mmu::{RealMemory, report};
+use millpond_mmu::{MmuError, RealMemory, report};
 use millpond_sync::atomic::Ordering;
 use millpond_sync::time::Instant;
 use millpond_sync::{Held, LocksOf, thread};
@@ -269,10 +269,22 @@ impl Driver {
     /// The system could not make a thread. Then the child must not continue: a call that the kernel reports in an event
     /// would wait forever.
     pub fn start_threads_in_child(self: &Arc<Self>) -> Result<(), ForkError> {
+        self.start_threads(ForkError::Thread)
+    }
+
+    /// Starts the threads that a process lacks whose memory was first served without any: as
+    /// [`start_threads_in_child`](Self::start_threads_in_child), but for the error, which `no_thread` makes.
+    ///
+    /// # Errors
+    /// A thread could not be made.
+    pub fn start_threads<E: From<MmuError>>(
+        self: &Arc<Self>,
+        no_thread: impl FnOnce(std::io::Error) -> E,
+    ) -> Result<(), E> {
         self.mmu.read_events()?;
         let refault_cost = self.lock().refault_cost();
         self.start_housekeeping(refault_cost, Others::AtFirstTick)
-            .map_err(ForkError::Thread)?;
+            .map_err(no_thread)?;
         Ok(())
     }
 

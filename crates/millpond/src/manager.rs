@@ -54,8 +54,9 @@ impl Pond {
     /// children are served as well. Such a pond belongs to an unmodified program, which may end at once: the watchdog
     /// thread starts later.
     pub(crate) fn start(driver: Arc<Driver>, process: Option<Process>) -> Result<Self, BuildError> {
-        driver.adjust_limit();
-        driver.mmu.attach(Arc::clone(&driver) as _)?;
+        let mut pond = Self::without_threads(driver, process)?;
+        let driver = &*pond.driver;
+        driver.mmu.read_events()?;
         let refault_cost = driver.lock().refault_cost();
         let others = if process.is_none() {
             Others::AtFirstTick
@@ -65,31 +66,28 @@ impl Pond {
         let housekeeping = driver
             .start_housekeeping(refault_cost, others)
             .map_err(BuildError::Thread)?;
-        let mut threads = vec![housekeeping];
+        pond.threads.push(housekeeping);
         if others == Others::ByMaker {
-            threads.push(driver.start_watching().map_err(BuildError::Thread)?);
+            let watching = driver.start_watching().map_err(BuildError::Thread)?;
+            pond.threads.push(watching);
         }
-        Ok(Self {
-            driver: ManuallyDrop::new(driver),
-            names: Names::default(),
-            process,
-            threads,
-            #[cfg(feature = "remote")]
-            objects: std::sync::OnceLock::new(),
-        })
+        Ok(pond)
     }
 
-    /// Delivers faults without a thread, for a process that is just being taken over: [`Space::start_threads`] comes
-    /// next.
+    /// [`start`](Self::start) without threads, but for a handler. For a process that is just being taken over,
+    /// [`Space::start_threads`] comes next.
     ///
     /// [`Space::start_threads`]: crate::space::Space::start_threads
-    pub(crate) fn without_threads(driver: Arc<Driver>) -> Result<Self, BuildError> {
+    pub(crate) fn without_threads(
+        driver: Arc<Driver>,
+        process: Option<Process>,
+    ) -> Result<Self, BuildError> {
         driver.adjust_limit();
         driver.mmu.attach_alone(Arc::clone(&driver) as _)?;
         Ok(Self {
             driver: ManuallyDrop::new(driver),
             names: Names::default(),
-            process: None,
+            process,
             threads: Vec::new(),
             #[cfg(feature = "remote")]
             objects: std::sync::OnceLock::new(),

@@ -20,7 +20,6 @@ use millpond_core::{
 use millpond_driver::OnStoreFull;
 use millpond_driver::error::ForkError;
 use millpond_driver::operate::PinRefusal;
-use millpond_driver::others::Others;
 use millpond_driver::pressure::Pressure;
 use millpond_driver::remap::RemapRefusal;
 use millpond_driver::state::named::Named;
@@ -699,15 +698,10 @@ impl Space {
     /// # Errors
     /// A thread could not be made. Then the process cannot go on: a call that moves managed memory would wait forever.
     pub fn start_threads(&self) -> Result<(), BuildError> {
-        let Backing::Managed(driver) = self.backing() else {
-            return Ok(());
-        };
-        driver.mmu.read_events()?;
-        let refault_cost = driver.lock().refault_cost();
-        driver
-            .start_housekeeping(refault_cost, Others::AtFirstTick)
-            .map_err(BuildError::Thread)?;
-        Ok(())
+        match self.backing() {
+            Backing::Managed(driver) => driver.start_threads(BuildError::Thread),
+            Backing::Dormant(_) => Ok(()),
+        }
     }
 
     /// Has the threads made that the space makes later than the first, and waits for that: a program whose first thread

@@ -87,7 +87,7 @@ impl Space {
         let held: Vec<PageRange> = held.iter().filter_map(pages).collect();
         self.manage(driver, |driver| {
             self.take_over(&driver, options.order, opened, &held, &foreign)?;
-            Pond::without_threads(driver)
+            Pond::without_threads(driver, None)
         })
     }
 

@@ -195,7 +195,7 @@ impl Common {
     /// Implements [`RealMemory::attach`](crate::RealMemory::attach).
     pub(crate) fn attach(&self, watch: &Watch, sink: Arc<dyn FaultSink>) -> Result<(), MmuError> {
         self.attach_alone(watch, sink)?;
-        self.read_events(watch)
+        self.read_events(watch).inspect_err(|_| self.detach())
     }
 
     /// Implements [`RealMemory::attach_alone`](crate::RealMemory::attach_alone).

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/epoll.h>
+#include <sys/select.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -104,6 +105,23 @@ static void *sleeps(void *unused)
 {
     (void)unused;
     while (!stop) nap(30000000);
+    return NULL;
+}
+
+/* Calls that may have a mask and have none. While a process was dormant they were made where no thread can be parked, and
+ * ended with EINTR. */
+static void *waits_without_a_mask(void *unused)
+{
+    struct timespec time = {0, 20000000};
+    struct epoll_event event;
+    int epoll = epoll_create1(0);
+    (void)unused;
+    while (!stop) {
+        CHECK(ppoll(NULL, 0, &time, NULL) == 0);
+        CHECK(pselect(0, NULL, NULL, NULL, &time, NULL) == 0);
+        CHECK(epoll_pwait(epoll, &event, 1, 20, NULL) == 0);
+        CHECK(time.tv_nsec == 20000000);
+    }
     return NULL;
 }
 
@@ -297,7 +315,7 @@ static void run(long moment)
 {
     void *(*const kinds[])(void *) = {touches, touches,       reads_into_blocks, polls_from_blocks, waits_for_events,
                                       sleeps,  maps,          makes_threads,     forks,             spawns,
-                                      takes_turns, waits_by_number};
+                                      takes_turns, waits_by_number, waits_without_a_mask};
     enum { KINDS = sizeof kinds / sizeof *kinds };
     pthread_t threads[KINDS + 3];
 

@@ -3,6 +3,9 @@
 //! SIGBUS and SIGSYS are removed from the mask, which the kernel reads from our stack. Everything else that the call
 //! names is held while it lasts. The functions are cancellation points; in the C library cancellation takes effect at
 //! once while they wait, and so it does here. A cancelled thread keeps its holds until its end.
+//!
+//! A dormant process has nothing to hold. It waits in the C library's own functions, under the mask that it asked for
+//! without the two signals: there its threads can be [parked](crate::park), and at the gate they could not.
 
 use super::actions::{self, SET};
 use super::{masks, never_blocked};
@@ -78,6 +81,20 @@ unsafe fn selected(mut args: [usize; 6]) -> Result<usize, Errno> {
     unsafe { call::held(libc::SYS_pselect6, args) }
 }
 
+/// Has `wait` wait under a mask without the signals that are never blocked, if the process is dormant. Returns `None`
+/// otherwise.
+fn while_dormant(mask: Mask, wait: impl FnOnce(Mask) -> c_int) -> Option<c_int> {
+    if guard::is_on() {
+        return None;
+    }
+    let read = (!mask.is_null()).then(|| masks::read(mask as usize));
+    Some(match read {
+        Some(Ok(mask)) => wait(&actions::set_of(mask & !never_blocked())),
+        // The kernel says what is wrong with it.
+        Some(Err(_)) | None => wait(mask),
+    })
+}
+
 unsafe extern "C-unwind" {
     /// A thread that is to be cancelled never returns from this.
     fn pthread_setcanceltype(new: c_int, old: *mut c_int) -> c_int;
@@ -127,6 +144,10 @@ exports! {
         mask: Mask,
     ) -> c_int
         = PPOLL.must() if !guard::has_signals(), else unsafe {
+            let real = PPOLL.must();
+            if let Some(answer) = while_dormant(mask, |mask| real(fds, count, timeout, mask)) {
+                return answer;
+            }
             // The kernel writes the remaining time, which the program does not expect.
             let left = timeout.as_ref().copied();
             let left = left
@@ -159,6 +180,10 @@ exports! {
         mask: Mask,
     ) -> c_int
         = PSELECT.must() if !guard::has_signals(), else unsafe {
+            let real = PSELECT.must();
+            if let Some(answer) = while_dormant(mask, |mask| real(count, reads, writes, exceptions, timeout, mask)) {
+                return answer;
+            }
             // The kernel writes the remaining time, which the program does not expect.
             let left = timeout.as_ref().copied();
             let left = left
@@ -186,6 +211,10 @@ exports! {
         mask: Mask,
     ) -> c_int
         = EPOLL_PWAIT.must() if !guard::has_signals(), else unsafe {
+            let real = EPOLL_PWAIT.must();
+            if let Some(answer) = while_dormant(mask, |mask| real(epoll, events, count, timeout, mask)) {
+                return answer;
+            }
             let args = [
                 epoll as usize,
                 events as usize,
@@ -206,6 +235,10 @@ exports! {
         mask: Mask,
     ) -> c_int
         = EPOLL_PWAIT2.must() if !guard::has_signals(), else unsafe {
+            let real = EPOLL_PWAIT2.must();
+            if let Some(answer) = while_dormant(mask, |mask| real(epoll, events, count, timeout, mask)) {
+                return answer;
+            }
             let args = [
                 epoll as usize,
                 events as usize,

@@ -8,8 +8,9 @@
 //! *When.* The process has a lease: it may map so many bytes before anybody looks. When they are used up, the kernel
 //! is asked what the process could have in memory at most: all that it may write to, written or not, what it has of
 //! libraries, and all of the other files that it has mapped. As long as that fits into the budget, the lease is
-//! renewed. So no thread has to look, and the budget cannot be exceeded between two looks. A program that maps far
-//! more than it touches engages early, and pays what it would have paid from its start.
+//! renewed. So no thread has to look, and the budget cannot be exceeded between two looks. When it does not fit, a
+//! thread looks at what the process really has in memory, as long as there is time for that ([`looks`]): programs
+//! that map far more than they touch would engage for nothing. Small budgets leave no such time.
 //!
 //! *Where it is safe.* No other thread may touch the memory that is being taken over, and none may be inside a system
 //! call when the filter comes. So the program's other threads are parked outside of calls ([`park`](crate::park)),
@@ -30,11 +31,12 @@
 //! A child of `vfork` has its parent's memory and none of its own descriptors, and never engages.
 
 mod lease;
+mod looks;
 
 use crate::guard;
 use crate::park::Unparked;
 use crate::signals::Blocked;
-use crate::stack_switch::on_safe_stack;
+use crate::stack_switch::on_large_stack;
 use crate::vma::{self, Kind, PAGE};
 use crate::{descriptors, exit, first_thread, init, malloc, park, raw, space, threads, words};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
@@ -106,6 +108,21 @@ pub fn after_fork_in_child() {
     IS_THREADED.store(false, Relaxed);
     POSTPONED.store(0, Relaxed);
     park::after_fork_in_child();
+    looks::after_fork_in_child();
+}
+
+/// Makes the thread that a dormant child of a fork needs, if its parent had one. Called where an engaged child gets its
+/// threads.
+pub fn start_threads_in_child() {
+    looks::begin_in_child();
+}
+
+/// Called before the first thread ends. It must be there while our threads make others (`first_thread.rs`), and a
+/// thread that looks may have to do that at any time.
+pub fn before_first_thread_ends() {
+    if is_dormant() && looks::are_on() {
+        now(EngagedFor::Thread, Urgency::Must);
+    }
 }
 
 /// Returns when and why the process engaged, if it did not begin engaged.
@@ -134,6 +151,7 @@ pub fn begin(settings: &Settings, sizes: init::Sizes) -> Result<&'static Space, 
         return Err(init::is_taken());
     }
     park::find();
+    looks::begin();
     // The constructor runs once.
     let _ = SETTINGS.set((settings.clone(), sizes));
     STATE.store(DORMANT, Relaxed);
@@ -184,7 +202,10 @@ pub fn before_own_thread(stack: impl FnOnce() -> usize) -> Growing {
     if !is_dormant() {
         return Growing(0);
     }
-    IS_THREADED.store(true, Relaxed);
+    if !IS_THREADED.swap(true, SeqCst) && looks::are_on() {
+        // Looks are late sooner with several threads.
+        LEASE.next(0);
+    }
     before_growth(stack())
 }
 
@@ -246,26 +267,33 @@ fn grow(len: usize) -> Growing {
     growing
 }
 
-/// Gives the process a new lease, if what is in flight fits into the budget as well. Returns false if it may not.
+/// Gives the process a new lease, if what is in flight fits into the budget as well, or if looks suffice. Returns false
+/// if not.
 fn renew() -> bool {
     // Nobody takes anything from the old lease from here on.
     let emptied = LEASE.next(0);
     let in_flight = IN_FLIGHT.load(SeqCst);
     let ram = SETTINGS.get().map_or(0, |(_, sizes)| sizes.ram as usize);
-    let Some(left) = room(ram).and_then(|room| room.checked_sub(in_flight)) else {
-        return false;
+    let left = match room(ram).and_then(|room| room.checked_sub(in_flight)) {
+        Some(left) => left.min(ram / LEASES),
+        None if looks::suffice(ram) => ram / LEASES,
+        None => return false,
     };
-    LEASE.replace(emptied, left.min(ram / LEASES));
+    LEASE.replace(emptied, left);
     true
+}
+
+/// Returns how much of this budget the process may have in memory when it engages.
+fn most(ram: usize) -> Option<usize> {
+    let (divisor, tables) = TABLES;
+    (ram - ram / divisor).checked_sub(tables)
 }
 
 /// Returns how many bytes of memory the process can have of this budget, beside those that it has, without engaging, or
 /// `None` if that is unknown.
 fn room(ram: usize) -> Option<usize> {
-    let (divisor, tables) = TABLES;
-    let most = (ram - ram / divisor).checked_sub(tables)?;
     let taken = at_most_in_memory()? + READ_ONLY.load(Relaxed) + FILES.load(Relaxed);
-    most.checked_sub(taken)
+    most(ram)?.checked_sub(taken)
 }
 
 /// Returns an upper bound of the process's resident bytes, however much of its memory it touches: all private memory
@@ -299,7 +327,7 @@ fn now(why: EngagedFor, urgency: Urgency) {
         return;
     }
     for _ in 0..ATTEMPTS {
-        let Err(hindrance) = on_safe_stack(move || attempt(why)) else {
+        let Err(hindrance) = on_large_stack(move || attempt(why)) else {
             return;
         };
         if urgency == Urgency::Should {
@@ -395,6 +423,11 @@ fn engage_now(why: EngagedFor) -> Result<(), Unparked> {
 /// and longer each time. On a busy machine a thread may not run for as long.
 fn patience() -> u64 {
     PATIENCE << POSTPONED.load(Relaxed).min(5)
+}
+
+/// Returns the ID of a thread of ours that a dormant process has, or 0. It is not parked.
+pub fn own_thread() -> i32 {
+    looks::thread()
 }
 
 /// Returns whether the process has other threads. The links of the directory are one for each thread, and two.

@@ -96,9 +96,15 @@ pub fn has_threads_of_ours() {
     }
 }
 
+/// Returns whether the first thread has ended in a dormant process.
+pub fn ended_dormant() -> bool {
+    ENDED_DORMANT.load(Relaxed)
+}
+
 /// Called when the first thread is about to end. A dormant process has none of ours.
 fn ends() {
     let Some(space) = space::get() else { return };
+    engage::before_first_thread_ends();
     if engage::is_dormant() {
         ENDED_DORMANT.store(true, Relaxed);
         return;

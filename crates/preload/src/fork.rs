@@ -26,7 +26,7 @@ use crate::arch;
 use crate::dlopen::find_next;
 use crate::park::Busy;
 use crate::signals::Blocked;
-use crate::stack_switch::on_safe_stack;
+use crate::stack_switch::on_large_stack;
 use crate::vma::{self, Kind, PAGE};
 use crate::{
     atfork, descriptors, engage, exit, first_thread, guard, init, internal_alloc, linker, malloc,
@@ -242,10 +242,10 @@ fn prepare_with(child_stack: Option<usize>) {
         return;
     }
     let stack = psm::stack_pointer() as usize;
-    on_safe_stack(move || prepare_on_safe_stack(stack, child_stack));
+    on_large_stack(move || prepare_on_large_stack(stack, child_stack));
 }
 
-fn prepare_on_safe_stack(stack: usize, child_stack: Option<usize>) {
+fn prepare_on_large_stack(stack: usize, child_stack: Option<usize>) {
     let blocked = Blocked::new();
     let busy = Busy::begin();
     let surroundings = SURROUNDINGS.get();
@@ -307,7 +307,7 @@ fn release(unlock_streams: bool) {
 
 extern "C" fn in_parent() {
     if let Some(space) = space::get() {
-        on_safe_stack(move || {
+        on_large_stack(move || {
             internal_alloc::unlock_after_fork();
             space.after_fork_in_parent();
             descriptors::keep_reserve();
@@ -334,7 +334,7 @@ fn child(made: Made) {
     guard::signals::after_fork_in_child();
     rights::after_fork_in_child();
     engage::after_fork_in_child();
-    on_safe_stack(move || {
+    on_large_stack(move || {
         // SAFETY: the VMA lock has been held since before the fork.
         let counted = unsafe { &*UNDERWAY.0.get() }.as_ref().map_or(0, |fork| {
             fork.locks.inherit();
@@ -370,6 +370,7 @@ fn child(made: Made) {
         report::begin_in_child();
         release(made == Made::Without);
         if late == 0 {
+            engage::start_threads_in_child();
             first_thread::child_is_ready();
         }
     });
@@ -398,9 +399,10 @@ pub fn finish_child() {
         return;
     }
     if let Some(space) = space::get() {
-        on_safe_stack(move || {
+        on_large_stack(move || {
             let _blocked = Blocked::new();
             threads::making(|| go_on(space.start_threads_in_child()));
+            engage::start_threads_in_child();
             first_thread::child_is_ready();
         });
     }

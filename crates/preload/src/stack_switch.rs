@@ -33,6 +33,15 @@ pub fn on_safe_stack<R>(work: impl FnOnce() -> R) -> R {
     SAFE.run(work)
 }
 
+/// Runs `work`, which may need more stack than a program gives to its threads, on an unmanaged stack of 256 KiB. It
+/// must not borrow from the caller's frame.
+pub fn on_large_stack<R>(work: impl FnOnce() -> R) -> R {
+    match SAFE.own() {
+        Some(_) => work(),
+        None => SAFE.run(work),
+    }
+}
+
 /// Runs `work`, which serves a fault and does not fault itself, on a separate stack, whichever stack the thread is
 /// on.
 pub fn on_fault_stack<R>(work: impl FnOnce() -> R) -> R {

@@ -247,11 +247,11 @@ exports! {
             return result;
         }
         // SAFETY: the caller promises valid attributes, if any.
-        let _growing = engage::before_own_thread(|| unsafe { stack_len(attributes) });
+        let attributes = unsafe { guard::children::attributes::fit(attributes) };
+        // SAFETY: these are valid, if any.
+        let _growing = engage::before_own_thread(|| unsafe { stack_len(attributes.get()) });
         fork::finish_child();
         jemalloc::before_thread();
-        // SAFETY: the caller promises valid attributes, if any.
-        let attributes = unsafe { guard::children::attributes::fit(attributes) };
         if guard::has_signals() {
             // SAFETY: the caller guarantees what this call needs.
             return unsafe {

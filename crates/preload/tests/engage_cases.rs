@@ -75,3 +75,21 @@ fn threads_may_do_anything_while_a_process_engages() {
         prints_the_same("engages_beside_threads", way, &[("MILLPOND_RAM", &budget)]);
     }
 }
+
+/// A process that maps more than its budget stays dormant while it touches little, and engages in time when it touches
+/// much: its peak is looked at by the program.
+#[test]
+fn a_process_that_maps_much_stays_dormant_until_it_fills_it() {
+    let budget = (512 << 20).to_string();
+    for way in [
+        "little",
+        "threads",
+        "fills",
+        "huge",
+        "eight",
+        "child",
+        "first ends",
+    ] {
+        prints_the_same("reserves_much", &[way], &[("MILLPOND_RAM", &budget)]);
+    }
+}

@@ -368,6 +368,13 @@ fn stacks_may_be_deeper_than_the_budget() {
     }
 }
 
+/// Covers threads with the smallest stack, of 16 KiB. They ended by SIGSEGV in the first function of ours that had to
+/// evict something.
+#[test]
+fn stacks_may_be_as_small_as_the_c_library_allows() {
+    is_right("small_stacks", &[]);
+}
+
 /// Covers a loop that took 43 times as long as natively, and 297 times in a real-time class.
 #[test]
 fn a_spinning_thread_does_not_block_faults_of_another() {

@@ -24,7 +24,7 @@
 mod calls;
 
 use crate::guard::{gate, signals};
-use crate::{internal_alloc, last_thread, mremap, raw, space, tasks, vma};
+use crate::{engage, internal_alloc, last_thread, mremap, raw, space, tasks, vma};
 use calls::Call;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
@@ -158,11 +158,15 @@ fn others_until(end: u64) -> Result<Parked, Unparked> {
     OPEN.store(attempt, SeqCst);
     let parked = Parked(());
     let own = rustix::thread::gettid().as_raw_nonzero().get();
+    let looks = engage::own_thread();
     let (mut known, mut asked) = (0, millpond_board::now_ns());
     loop {
         let before = known;
         let listed = tasks::each(|_, _, thread| {
-            if thread != own && !places[..known].iter().any(|place| place.is_of(thread)) {
+            if thread != own
+                && thread != looks
+                && !places[..known].iter().any(|place| place.is_of(thread))
+            {
                 places.get(known)?.ask(thread, attempt, known);
                 known += 1;
             }

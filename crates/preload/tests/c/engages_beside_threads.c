@@ -15,6 +15,8 @@
 #include <time.h>
 
 #define STACK (192u << 10)
+/* Engaging takes more than this. */
+#define SMALL_STACK (64u << 10)
 #define BLOCK (64u << 10)
 
 static volatile int stop;
@@ -26,15 +28,20 @@ static void nap(long nanoseconds)
     CHECK(nanosleep(&time, NULL) == 0);
 }
 
-static pthread_t start(void *(*function)(void *), void *argument)
+static pthread_t start_with(size_t stack, void *(*function)(void *), void *argument)
 {
     pthread_attr_t attributes;
     pthread_t thread;
     CHECK(pthread_attr_init(&attributes) == 0);
-    CHECK(pthread_attr_setstacksize(&attributes, STACK) == 0);
+    CHECK(pthread_attr_setstacksize(&attributes, stack) == 0);
     CHECK(pthread_create(&thread, &attributes, function, argument) == 0);
     pthread_attr_destroy(&attributes);
     return thread;
+}
+
+static pthread_t start(void *(*function)(void *), void *argument)
+{
+    return start_with(STACK, function, argument);
 }
 
 static void *touches(void *unused)
@@ -330,7 +337,7 @@ static void run(long moment)
     nap(moment);
     CHECK(!is_filtered());
 
-    CHECK(pthread_join(start(grows, NULL), NULL) == 0);
+    CHECK(pthread_join(start_with(SMALL_STACK, grows, NULL), NULL) == 0);
     CHECK(is_filtered() == !!getenv("MILLPOND_RAM"));
     nap(50000000);
     stop = 1;

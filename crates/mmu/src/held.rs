@@ -93,6 +93,17 @@ pub fn look_for_holds() {
     IN_USE.store(true, SeqCst);
 }
 
+/// Returns how many bytes of writable memory the table takes that no line has ever used, and that no RAM is behind.
+///
+/// ```
+/// assert!(millpond_mmu::unused_bytes_of_holds() > 1 << 20);
+/// ```
+#[must_use]
+pub fn unused_bytes_of_holds() -> usize {
+    let unused = MOST.saturating_sub(USED.load(SeqCst));
+    (unused * size_of::<Line>()).saturating_sub(2 * PAGE_SIZE)
+}
+
 /// Keeps huge pages away from the table of lines, because few lines are ever used.
 pub(crate) fn decline_huge_pages() {
     let lines = LINES.as_ptr_range();

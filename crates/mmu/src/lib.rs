@@ -57,7 +57,7 @@ pub use delivery::{
 };
 pub use dormant::DormantMemory;
 pub use error::MmuError;
-pub use held::{Held, look_for_holds};
+pub use held::{Held, look_for_holds, unused_bytes_of_holds};
 pub use isolate::{has_own_descriptors, isolate_descriptors};
 pub use mask::{BadMask, Mask};
 pub use memory::Memory;

@@ -298,11 +298,13 @@ fn room(ram: usize) -> Option<usize> {
 
 /// Returns an upper bound of the process's resident bytes, however much of its memory it touches: all private memory
 /// that it may write to (`data` of `/proc/self/statm`, which includes the stack), and its resident pages of files and
-/// shared memory. Files that it has mapped and not touched come on top.
+/// shared memory. Files that it has mapped and not touched come on top. A large table of this library, which only an
+/// engaged process uses, does not count.
 fn at_most_in_memory() -> Option<usize> {
     let mut text = [0u8; 128];
     let line = words::read_path(c"/proc/self/statm", &mut text)?;
-    pages_of(line).map(|pages| pages * PAGE)
+    let bytes = pages_of(line)? * PAGE;
+    Some(bytes.saturating_sub(millpond_mmu::unused_bytes_of_holds()))
 }
 
 /// Returns the sum of the third and the sixth number of a line: shared pages, and data.

@@ -11,6 +11,7 @@
 //! - `program` has the threads of the program. They touch pages as a processor does, and call the driver as the facade
 //!   does. A region is shared or borrowed by Rust's rules, with a lock of the program. Regions are on memory nodes and
 //!   in groups, and change these. Pages move from one region to another, even while threads touch them.
+//! - `adopt` has the memory that a process brings with it that engages: the driver learns of it before any thread runs.
 //! - The store fails in some of the phases: it accepts nothing, or cannot return its contents. Refused pages stay in
 //!   memory, and the pages that it loses are poisoned, but no others.
 //! - `background` has the other threads: reclaim, and a fork that finds everything at rest. Prefetcher and freer are
@@ -23,6 +24,7 @@
 //! Without the feature `shuttle` the crate is empty, which is why the names above are not links.
 #![cfg(feature = "shuttle")]
 
+mod adopt;
 pub mod background;
 pub mod judge;
 pub mod kernel;

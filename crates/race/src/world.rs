@@ -65,6 +65,8 @@ pub struct Profile {
     pub workers: usize,
     /// Pages that a thread unhooks before it passes batches to these threads.
     pub batch_pages: u32,
+    /// Pages that are mapped before the driver hears of them, at most.
+    pub adopted: u32,
 }
 
 /// An operation of a thread of the program.
@@ -149,11 +151,12 @@ impl Profile {
         if weather.load_errors > 0 {
             likes.retain(|&act| act != Act::Snapshot);
         }
+        // A thread that stops to reclaim frees 64 pages, so with less than twice that no page would stay for long.
+        let ram = rng.pick(&[160, 200, 320]);
         Self {
             threads: rng.between(2, 4) as usize,
             plots: rng.between(2, 4) as usize,
-            // A thread that stops to reclaim frees 64 pages, so with less than twice that no page would stay for long.
-            ram: rng.pick(&[160, 200, 320]),
+            ram,
             longest: rng.pick(&[24, 64, 160, 256]),
             phases: if bursts { 30 } else { rng.pick(&[1, 2, 6, 12]) },
             acts: if bursts { 2 } else { rng.pick(&[2, 4, 10, 40]) },
@@ -177,6 +180,8 @@ impl Profile {
             folio_share: rng.pick(&[2, 16, 16]),
             workers: rng.below(3) as usize,
             batch_pages: rng.pick(&[0, 16, 256 << 10]),
+            // A process engages while its memory fits.
+            adopted: rng.pick(&[0, 0, ram / 4, ram / 2]),
         }
     }
 
@@ -206,6 +211,7 @@ impl Profile {
             folio_share: 2,
             workers: 0,
             batch_pages: 0,
+            adopted: 0,
         }
     }
 
@@ -335,9 +341,13 @@ impl World {
             profile,
             log,
         };
+        let mut left = world.profile.adopted;
         for plot in &world.plots {
             let mut plot = plot.write().expect("nobody has panicked");
             *plot = world.new_plot(&mut rng);
+            if let Some(plot) = plot.as_ref().filter(|_| left > 0) {
+                left = world.adopt_some(plot, &mut rng, left);
+            }
         }
         world
     }

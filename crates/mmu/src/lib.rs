@@ -68,5 +68,6 @@ pub use small_pages::decline_huge_pages;
 pub use staging::processor_time;
 pub use sys::gate;
 pub use sys::mempolicy::online_nodes;
+pub use sys::pagemap::present_bytes;
 pub use touch::{give_up, read, touch, write};
 pub use uffd::UffdMemory;

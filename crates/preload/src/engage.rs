@@ -206,7 +206,9 @@ pub fn before_own_thread(stack: impl FnOnce() -> usize) -> Growing {
         // Looks are late sooner with several threads.
         LEASE.next(0);
     }
-    before_growth(stack())
+    let stack = stack();
+    looks::before_stack(stack);
+    before_growth(stack)
 }
 
 /// Called before a function of the C library that reads the program's memory and then waits for a command with signals
@@ -274,12 +276,10 @@ fn renew() -> bool {
     let emptied = LEASE.next(0);
     let in_flight = IN_FLIGHT.load(SeqCst);
     let ram = SETTINGS.get().map_or(0, |(_, sizes)| sizes.ram as usize);
-    let left = match room(ram).and_then(|room| room.checked_sub(in_flight)) {
-        Some(left) => left.min(ram / LEASES),
-        None if looks::suffice(ram) => ram / LEASES,
-        None => return false,
+    let Some(left) = room(ram).and_then(|room| room.checked_sub(in_flight)) else {
+        return looks::suffice(ram);
     };
-    LEASE.replace(emptied, left);
+    LEASE.replace(emptied, left.min(ram / LEASES));
     true
 }
 

@@ -82,6 +82,29 @@ pub(crate) fn runs(
     }
 }
 
+/// Returns how many bytes of a range of this process's memory are in memory, or swapped out by the kernel; `None` if
+/// the kernel does not tell. The ends are multiples of the page size.
+///
+/// ```
+/// let bytes = vec![7u8; 64 << 10];
+/// let start = (bytes.as_ptr() as usize).next_multiple_of(4096);
+/// assert_eq!(millpond_mmu::present_bytes(start..start + (32 << 10)), Some(32 << 10));
+/// ```
+#[must_use]
+pub fn present_bytes(range: core::ops::Range<usize>) -> Option<usize> {
+    let pagemap = open().ok()?;
+    let mut bytes = 0;
+    let mut count = |start, end| bytes += end - start;
+    runs(
+        rustix::fd::AsFd::as_fd(&pagemap),
+        range.start,
+        range.end,
+        &mut count,
+    )
+    .ok()?;
+    Some(bytes)
+}
+
 /// [`runs`] without `PAGEMAP_SCAN`, for a long range that is mostly empty: entries are only read where `mincore` has
 /// found something in memory. An entry takes eight bytes even where there are no page tables, and reading those of a
 /// terabyte takes seconds; `mincore` covers 16 MiB in a microsecond. (If the kernel has swapped out all pages of 16

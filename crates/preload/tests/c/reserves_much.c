@@ -1,20 +1,25 @@
 /* A process that maps far more than its budget and touches little of it stays dormant: a thread looks at what is in
- * memory. One that then fills memory at full speed engages in time. */
+ * memory. One that then fills memory at full speed engages in time, and so does one that has the kernel fill it. */
 #include "check.h"
 #include <pthread.h>
 #include <sys/wait.h>
 #include <time.h>
 
-#define RESERVED (8ul << 30)
-#define LITTLE (24 * MIB)
+/* Areas as large as threads' stacks, apart from each other. */
+#define AREA (8 * MIB)
+#define AREAS 1000ul
+#define LITTLE 6ul
 
 static long budget;
 
-static char *reserve(void)
+static char *areas[AREAS];
+
+static void reserve(void)
 {
-    char *at = mmap(NULL, RESERVED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    CHECK(at != MAP_FAILED);
-    return at;
+    for (size_t n = 0; n < AREAS; n++) {
+        areas[n] = mmap(NULL, AREA + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        CHECK(areas[n] != MAP_FAILED && mprotect(areas[n], AREA, PROT_READ | PROT_WRITE) == 0);
+    }
 }
 
 static void nap(long nanoseconds)
@@ -45,14 +50,16 @@ static void engages_in_time(void)
     }
 }
 
-static void touch_little(char *at)
+static void touch_little(void)
 {
-    for (size_t n = 0; n < LITTLE / PAGE; n++) at[n * (RESERVED / LITTLE) * PAGE] = (char)n;
+    for (size_t n = 0; n < AREAS; n++)
+        for (size_t page = 0; page < LITTLE; page++) areas[n][page * PAGE + n] = (char)(n + page);
 }
 
-static void check_little(const char *at)
+static void check_little(void)
 {
-    for (size_t n = 0; n < LITTLE / PAGE; n++) CHECK(at[n * (RESERVED / LITTLE) * PAGE] == (char)n);
+    for (size_t n = 0; n < AREAS; n++)
+        for (size_t page = 0; page < LITTLE; page++) CHECK(areas[n][page * PAGE + n] == (char)(n + page));
 }
 
 static void *waits(void *unused)
@@ -63,51 +70,64 @@ static void *waits(void *unused)
 }
 
 /* Thirty threads have 240 MiB of stacks, which count as mapped. */
-static void with_threads(char *at)
+static void with_threads(void)
 {
     pthread_t threads[30];
     for (size_t n = 0; n < 30; n++) CHECK(pthread_create(&threads[n], NULL, waits, NULL) == 0);
-    touch_little(at);
+    touch_little();
     for (size_t n = 0; n < 30; n++) CHECK(pthread_join(threads[n], NULL) == 0);
     CHECK(!is_filtered());
-    check_little(at);
+    check_little();
 }
 
 struct share {
-    char *at;
-    size_t len;
+    size_t first, end;
     int huge;
 };
 
 static void *fills(void *argument)
 {
     struct share *share = argument;
-    if (share->huge) madvise(share->at, share->len, MADV_HUGEPAGE);
-    fill(share->at, share->len, 3);
-    verify(share->at, share->len, 3);
+    for (size_t n = share->first; n < share->end; n++) {
+        if (share->huge) madvise(areas[n], AREA, MADV_HUGEPAGE);
+        fill(areas[n], AREA, n);
+    }
     return NULL;
 }
 
-static void fill_by(char *at, size_t workers, int huge)
+static void fill_by(size_t workers, int huge)
 {
     pthread_t threads[8];
     struct share shares[8];
-    size_t len = (size_t)budget * MIB * 5 / 4 / workers & ~(2 * MIB - 1);
-    if (!len) len = 32 * MIB;
+    size_t each = (budget ? (size_t)budget * MIB * 5 / 4 / AREA : 16) / workers;
     for (size_t n = 0; n < workers; n++) {
-        shares[n] = (struct share){at + n * len, len, huge};
+        shares[n] = (struct share){n * each, (n + 1) * each, huge};
         if (workers > 1) CHECK(pthread_create(&threads[n], NULL, fills, &shares[n]) == 0);
     }
     if (workers == 1) fills(&shares[0]);
     for (size_t n = 0; n < workers && workers > 1; n++) CHECK(pthread_join(threads[n], NULL) == 0);
-    for (size_t n = 0; n < workers; n++) verify(shares[n].at, len, 3);
+    for (size_t n = 0; n < workers * each; n++) verify(areas[n], AREA, n);
     engages_in_time();
 }
 
-static void *fills_alone(void *at)
+/* The kernel reads a file to its end whatever signals there are, so looks would be too late. */
+static void read_at_once(void)
 {
+    size_t len = budget ? (size_t)budget * MIB * 5 / 4 : MIB;
+    int file = memfd_create("zeros", 0);
+    char *into;
+    CHECK(file >= 0 && ftruncate(file, (off_t)len) == 0 && pwrite(file, "end", 3, (off_t)len - 3) == 3);
+    into = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(into != MAP_FAILED && read(file, into, len) == (ssize_t)len);
+    CHECK(!memcmp(into + len - 3, "end", 3));
+    engages_in_time();
+}
+
+static void *fills_alone(void *unused)
+{
+    (void)unused;
     nap(20000000);
-    fill_by(at, 1, 0);
+    fill_by(1, 0);
     puts("as it was, by the last thread");
     return NULL;
 }
@@ -115,37 +135,38 @@ static void *fills_alone(void *at)
 int main(int count, char **arguments)
 {
     const char *ram = getenv("MILLPOND_RAM"), *way = count > 1 ? arguments[1] : "";
-    char *at;
     budget = ram ? atol(ram) >> 20 : 0;
-    at = reserve();
+    reserve();
     nap(20000000);
     CHECK(!is_filtered());
     if (!strcmp(way, "little")) {
-        touch_little(at);
+        touch_little();
         nap(300000000);
         CHECK(!is_filtered());
-        check_little(at);
+        check_little();
     } else if (!strcmp(way, "threads")) {
-        with_threads(at);
+        with_threads();
     } else if (!strcmp(way, "fills")) {
-        fill_by(at, 1, 0);
+        fill_by(1, 0);
     } else if (!strcmp(way, "huge")) {
-        fill_by(at, 1, 1);
+        fill_by(1, 1);
     } else if (!strcmp(way, "eight")) {
-        fill_by(at, 8, 1);
+        fill_by(8, 1);
+    } else if (!strcmp(way, "reads")) {
+        read_at_once();
     } else if (!strcmp(way, "child")) {
         int status;
         pid_t child = fork();
         CHECK(child >= 0);
         if (!child) {
-            fill_by(at, 1, 1);
+            fill_by(1, 1);
             _exit(0);
         }
         CHECK(waitpid(child, &status, 0) == child && status == 0);
         CHECK(!is_filtered());
     } else if (!strcmp(way, "first ends")) {
         pthread_t thread;
-        CHECK(pthread_create(&thread, NULL, fills_alone, at) == 0);
+        CHECK(pthread_create(&thread, NULL, fills_alone, NULL) == 0);
         pthread_exit(NULL);
     }
     puts("as it was");

@@ -131,6 +131,10 @@ pub fn unasked(program: &Path) -> Command {
         .env("LD_PRELOAD", library())
         .env("MILLPOND_RAM", RAM)
         .env_remove("MILLPOND_DELIVERY");
+    // These tests are of managed processes. Another moment may be asked for.
+    if std::env::var_os("MILLPOND_ENGAGE").is_none() {
+        command.env("MILLPOND_ENGAGE", "start");
+    }
     command
 }
 

@@ -99,7 +99,7 @@ def judge_suite(row: Row, result: dict) -> Row:
     said = re.findall(r"test result: (\w+)\. (\d+) passed; (\d+) failed", result["out"])
     failed = re.findall(r"^    (\S+)$", result["out"], re.MULTILINE)
     if result.get("hung") or result["status"] or not said:
-        panics = re.findall(r"panicked at .*\n.*", result.get("whole", ""))
+        panics = re.findall(r"panicked at .*\n.*(?:\n +(?:left|right): .*)*", result.get("whole", ""))
         row.verdict = f"WRONG: {ended(result)} {' '.join(dict.fromkeys(failed))}"
         row.details = "\n".join([*panics, printed(result)])
     else:

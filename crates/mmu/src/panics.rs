@@ -128,10 +128,14 @@ pub fn stop_unwinding() -> ! {
 }
 
 /// Makes panics of marked threads end the process, and passes all others on to the existing hook. One call is enough.
+///
+/// A child that was forked while another thread did this keeps the hook that it has: the standard library's lock on the
+/// hook may be held for good. (Such a child hung when it built its manager, once in some thousand forks on a slow
+/// machine.) The guards remain.
 pub fn hook() {
     static HOOKED: ForkOnce = ForkOnce::new(Rank::OncePerProcess);
     // A panicking thread must not change the hook; the next manager does it.
-    if std::thread::panicking() {
+    if std::thread::panicking() || HOOKED.was_interrupted() {
         return;
     }
     HOOKED.call(|| {

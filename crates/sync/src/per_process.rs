@@ -14,7 +14,7 @@
 use crate::{Held, Rank, Ranked};
 use once_cell::race::OnceBox;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 /// A separate lock for each process, with a fresh value. A child leaves its parent's lock in whatever state it is, and
 /// drops nothing of it.
@@ -74,6 +74,8 @@ impl<T> PerProcess<T> {
 /// does it again, so half-done work must be harmless.
 pub struct ForkOnce {
     is_done: AtomicBool,
+    /// The process that does the work now, or 0. It is a parent's in a child that was forked meanwhile.
+    doer: AtomicU32,
     turn: PerProcess<()>,
 }
 
@@ -82,6 +84,7 @@ impl ForkOnce {
     pub const fn new(rank: Rank) -> Self {
         Self {
             is_done: AtomicBool::new(false),
+            doer: AtomicU32::new(0),
             turn: PerProcess::new(rank, || ()),
         }
     }
@@ -89,6 +92,14 @@ impl ForkOnce {
     /// Records that the work is done, by other code or by a thread that is alone.
     pub fn set_done(&self) {
         self.is_done.store(true, SeqCst);
+    }
+
+    /// Whether this process was forked while another thread of its parent did the work. Locks of other code that the
+    /// work takes may be held for good.
+    #[must_use]
+    pub fn was_interrupted(&self) -> bool {
+        let doer = self.doer.load(SeqCst);
+        doer != 0 && doer != std::process::id()
     }
 
     #[cfg(test)]
@@ -126,8 +137,12 @@ impl ForkOnce {
         if self.is_done.load(SeqCst) {
             return Ok(());
         }
-        work()?;
-        self.set_done();
-        Ok(())
+        self.doer.store(std::process::id(), SeqCst);
+        let worked = work();
+        if worked.is_ok() {
+            self.set_done();
+        }
+        self.doer.store(0, SeqCst);
+        worked
     }
 }

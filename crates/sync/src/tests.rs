@@ -185,12 +185,15 @@ fn a_child_does_not_wait_for_threads_of_its_parent() {
         begun.wait();
         let is_well = is_true_in_a_child(|| {
             let mut works = 0;
+            let was_interrupted = WORK.was_interrupted();
             let work = WORK.try_call(|| {
                 works += 1;
                 Ok::<(), ()>(())
             });
-            work.is_ok() && works == 1 && WORK.is_done() && *COUNT.lock() == 0
+            let is_well = work.is_ok() && works == 1 && WORK.is_done() && *COUNT.lock() == 0;
+            is_well && was_interrupted && !WORK.was_interrupted()
         });
+        assert!(!WORK.was_interrupted());
         middle.wait();
         assert!(is_well);
     });

@@ -87,6 +87,7 @@ fn a_process_that_maps_much_stays_dormant_until_it_fills_it() {
         "fills",
         "huge",
         "eight",
+        "reads",
         "child",
         "first ends",
     ] {

@@ -2,6 +2,7 @@
  * be lost, no call may fail that would not have failed, and nothing may hang: a thread that was inside read() when the
  * filter came would get EFAULT for a page that had left. */
 #include "check.h"
+#include "dormant.h"
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -21,12 +22,6 @@
 
 static volatile int stop;
 extern char **environ;
-
-static void nap(long nanoseconds)
-{
-    struct timespec time = {0, nanoseconds};
-    CHECK(nanosleep(&time, NULL) == 0);
-}
 
 static pthread_t start_with(size_t stack, void *(*function)(void *), void *argument)
 {
@@ -275,18 +270,6 @@ static void *waits_by_number(void *unused)
     (void)unused;
     while (!stop) syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
     return NULL;
-}
-
-/* A process that is engaged has a filter. */
-static int is_filtered(void)
-{
-    char line[256];
-    int mode = -1;
-    FILE *status = fopen("/proc/self/status", "r");
-    CHECK(status);
-    while (fgets(line, sizeof line, status)) sscanf(line, "Seccomp: %d", &mode);
-    fclose(status);
-    return mode == 2;
 }
 
 static void send(int *pipe, uint64_t number)

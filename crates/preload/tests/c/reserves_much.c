@@ -1,9 +1,9 @@
 /* A process that maps far more than its budget and touches little of it stays dormant: a thread looks at what is in
  * memory. One that then fills memory at full speed engages in time, and so does one that has the kernel fill it. */
 #include "check.h"
+#include "dormant.h"
 #include <pthread.h>
 #include <sys/wait.h>
-#include <time.h>
 
 /* Areas as large as threads' stacks, apart from each other. */
 #define AREA (8 * MIB)
@@ -20,24 +20,6 @@ static void reserve(void)
         areas[n] = mmap(NULL, AREA + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         CHECK(areas[n] != MAP_FAILED && mprotect(areas[n], AREA, PROT_READ | PROT_WRITE) == 0);
     }
-}
-
-static void nap(long nanoseconds)
-{
-    struct timespec time = {0, nanoseconds};
-    CHECK(nanosleep(&time, NULL) == 0);
-}
-
-/* A process that is engaged has a filter. */
-static int is_filtered(void)
-{
-    char line[256];
-    int mode = -1;
-    FILE *status = fopen("/proc/self/status", "r");
-    CHECK(status);
-    while (fgets(line, sizeof line, status)) sscanf(line, "Seccomp: %d", &mode);
-    fclose(status);
-    return mode == 2;
 }
 
 static void engages_in_time(void)

@@ -275,12 +275,16 @@ fn renew() -> bool {
     // Nobody takes anything from the old lease from here on.
     let emptied = LEASE.next(0);
     let in_flight = IN_FLIGHT.load(SeqCst);
-    let ram = SETTINGS.get().map_or(0, |(_, sizes)| sizes.ram as usize);
+    let ram = budget();
     let Some(left) = room(ram).and_then(|room| room.checked_sub(in_flight)) else {
         return looks::suffice(ram);
     };
     LEASE.replace(emptied, left.min(ram / LEASES));
     true
+}
+
+fn budget() -> usize {
+    SETTINGS.get().map_or(0, |(_, sizes)| sizes.ram as usize)
 }
 
 /// Returns how much of this budget the process may have in memory when it engages.
@@ -301,18 +305,9 @@ fn room(ram: usize) -> Option<usize> {
 /// shared memory. Files that it has mapped and not touched come on top. A large table of this library, which only an
 /// engaged process uses, does not count.
 fn at_most_in_memory() -> Option<usize> {
-    let mut text = [0u8; 128];
-    let line = words::read_path(c"/proc/self/statm", &mut text)?;
-    let bytes = pages_of(line)? * PAGE;
+    let [shared, data] = words::statm([2, 5])?;
+    let bytes = (shared + data) * PAGE;
     Some(bytes.saturating_sub(millpond_mmu::unused_bytes_of_holds()))
-}
-
-/// Returns the sum of the third and the sixth number of a line: shared pages, and data.
-fn pages_of(line: &[u8]) -> Option<usize> {
-    let line = core::str::from_utf8(line).ok()?;
-    let number = |place| line.split_ascii_whitespace().nth(place)?.parse().ok();
-    let (shared, data): (usize, usize) = (number(2)?, number(5)?);
-    Some(shared + data)
 }
 
 /// Whether a process may stay dormant for a while if it cannot engage at once.
@@ -346,8 +341,7 @@ fn now(why: EngagedFor, urgency: Urgency) {
 
 /// Lets the process map a little more before it tries again.
 fn postpone(hindrance: Hindrance) {
-    let ram = SETTINGS.get().map_or(0, |(_, sizes)| sizes.ram as usize);
-    LEASE.next(ram / LITTLE);
+    LEASE.next(budget() / LITTLE);
     let Hindrance::Thread(why) = hindrance else {
         return;
     };
@@ -470,10 +464,6 @@ mod tests {
 
     #[test]
     fn a_process_has_at_most_its_data_and_its_files_in_memory() {
-        assert_eq!(pages_of(b"1000 300 20 5 0 400 0\n"), Some(420));
-        for odd in [&b""[..], b"1 2 3", b"1 2 x 4 5 6 7", &[0xff; 8]] {
-            assert_eq!(pages_of(odd), None, "{odd:?}");
-        }
         let before = at_most_in_memory().unwrap();
         let more = raw::map_anonymous(64 << 20).unwrap();
         let after = at_most_in_memory().unwrap();

@@ -46,6 +46,22 @@ pub fn number(text: &[u8]) -> Option<u64> {
     core::str::from_utf8(text.trim_ascii()).ok()?.parse().ok()
 }
 
+/// Parses the numbers at these places of a line, counted from 0.
+fn numbers<const N: usize>(line: &[u8], places: [usize; N]) -> Option<[usize; N]> {
+    let mut found = [0; N];
+    for (found, place) in found.iter_mut().zip(places) {
+        let word = line.split(u8::is_ascii_whitespace).nth(place)?;
+        *found = usize::try_from(number(word)?).ok()?;
+    }
+    Some(found)
+}
+
+/// Reads the numbers at these places of `/proc/self/statm`: what the process has, in pages.
+pub fn statm<const N: usize>(places: [usize; N]) -> Option<[usize; N]> {
+    let mut text = [0; 128];
+    numbers(read_path(c"/proc/self/statm", &mut text)?, places)
+}
+
 /// Text of at most `N` bytes. Anything that does not fit is omitted.
 pub struct Text<const N: usize> {
     bytes: [u8; N],
@@ -115,6 +131,17 @@ mod tests {
         text.add(b"abc");
         text.add(b"def");
         assert_eq!(text.bytes(), b"abcd");
+    }
+
+    #[test]
+    fn numbers_are_read_from_their_places_in_a_line() {
+        assert_eq!(
+            numbers(b"1000 300 20 5 0 400 0\n", [2, 5]).map(|[shared, data]| shared + data),
+            Some(420)
+        );
+        for odd in [&b""[..], b"1 2 3", b"1 2 x 4 5 6 7", &[0xff; 8]] {
+            assert_eq!(numbers(odd, [2, 5]), None, "{odd:?}");
+        }
     }
 
     #[test]

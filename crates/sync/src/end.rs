@@ -1,15 +1,14 @@
 //! What happens after a panic under a lock.
 
-use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
+use once_cell::race::OnceBox;
 
-/// The function, as a pointer; null if there is none. A child that is forked while it is set finds either.
-static END: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+/// Set without a lock: a child that is forked meanwhile finds it set or not.
+static END: OnceBox<fn() -> !> = OnceBox::new();
 
 /// Makes a panic under a lock of this crate call `end`. Without it, the process aborts. Only the first call of this
 /// function has an effect.
 pub fn end_by(end: fn() -> !) {
-    let none = std::ptr::null_mut();
-    let _ = END.compare_exchange(none, end as *mut (), SeqCst, SeqCst);
+    let _ = END.get_or_init(|| Box::new(end));
 }
 
 /// Ends the process. Under shuttle a panic unwinds, because its scheduler reports failures by panics.
@@ -18,11 +17,8 @@ pub(crate) fn end() {
     if cfg!(feature = "shuttle") {
         return;
     }
-    let end = END.load(SeqCst);
-    if end.is_null() {
-        std::process::abort();
+    match END.get() {
+        Some(end) => end(),
+        None => std::process::abort(),
     }
-    // SAFETY: only `end_by` writes the pointer, and it writes a function of this type.
-    let end = unsafe { std::mem::transmute::<*mut (), fn() -> !>(end) };
-    end()
 }

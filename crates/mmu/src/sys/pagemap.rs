@@ -5,10 +5,11 @@
 //! that the kernel itself has swapped out counts as there.
 
 use core::ffi::CStr;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use linux_raw_sys::general::{page_region, pm_scan_arg};
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{Errno, pread};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
@@ -82,26 +83,22 @@ pub(crate) fn runs(
     }
 }
 
-/// Returns how many bytes of a range of this process's memory are in memory, or swapped out by the kernel; `None` if
-/// the kernel does not tell. The ends are multiples of the page size.
+/// Returns how many bytes of these ranges of this process's memory are in memory, or swapped out by the kernel; `None`
+/// if the kernel does not tell. The ends are multiples of the page size.
 ///
 /// ```
 /// let bytes = vec![7u8; 64 << 10];
 /// let start = (bytes.as_ptr() as usize).next_multiple_of(4096);
-/// assert_eq!(millpond_mmu::present_bytes(start..start + (32 << 10)), Some(32 << 10));
+/// assert_eq!(millpond_mmu::present_bytes([start..start + (32 << 10)]), Some(32 << 10));
 /// ```
 #[must_use]
-pub fn present_bytes(range: core::ops::Range<usize>) -> Option<usize> {
+pub fn present_bytes(ranges: impl IntoIterator<Item = Range<usize>>) -> Option<usize> {
     let pagemap = open().ok()?;
     let mut bytes = 0;
-    let mut count = |start, end| bytes += end - start;
-    runs(
-        rustix::fd::AsFd::as_fd(&pagemap),
-        range.start,
-        range.end,
-        &mut count,
-    )
-    .ok()?;
+    for range in ranges {
+        let mut count = |start, end| bytes += end - start;
+        runs(pagemap.as_fd(), range.start, range.end, &mut count).ok()?;
+    }
     Some(bytes)
 }
 

@@ -21,9 +21,7 @@
 //! *The thread* blocks the program's signals, touches nothing of the program's, and is not parked. It is made when it
 //! is first needed, and again in a child of a fork, which could touch without a word what its parent has mapped.
 
-use super::{
-    FILES, IN_FLIGHT, IS_THREADED, LEASE, LEASES, SETTINGS, Urgency, is_dormant, most, now,
-};
+use super::{FILES, IN_FLIGHT, IS_THREADED, LEASE, LEASES, Urgency, budget, is_dormant, most, now};
 use crate::vma::{self, Kind};
 use crate::{first_thread, guard, last_thread, raw, threads, words};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::*};
@@ -111,7 +109,7 @@ fn start() -> bool {
 fn look() {
     let own = rustix::thread::gettid();
     THREAD.store(own.as_raw_nonzero().get(), Release);
-    let ram = SETTINGS.get().map_or(0, |(_, sizes)| sizes.ram as usize);
+    let ram = budget();
     let mut since_tick = 0;
     while is_dormant() {
         // What was absent of large areas may have been touched, and is in memory by now.
@@ -141,12 +139,10 @@ fn lease(ram: usize) -> Option<usize> {
     vma::locked(move |vmas| {
         // Nobody takes anything from the old lease from here on, nor does anybody else give one.
         let emptied = LEASE.next(0);
-        let large = vmas
-            .map
-            .opened()
-            .filter(|(range, kind)| is_large(range, kind));
-        let absent = large.map(|(range, _)| absent_bytes(&range));
-        let counted = absent.sum::<usize>()
+        let areas = vmas.map.opened();
+        let large = areas.filter(|(range, kind)| is_large(range, kind));
+        let large: Vec<_> = large.map(|(range, _)| range).collect();
+        let counted = absent_bytes(&large)
             + FILES.load(Relaxed)
             + LARGE_STACKS.load(Relaxed)
             + IN_FLIGHT.load(SeqCst);
@@ -160,8 +156,10 @@ fn lease(ram: usize) -> Option<usize> {
     .flatten()
 }
 
-fn absent_bytes(range: &vma::Range) -> usize {
-    range.len() - millpond_mmu::present_bytes(range.clone()).unwrap_or(0)
+/// Returns how many bytes of these areas are not in memory, as far as the kernel tells.
+fn absent_bytes(areas: &[vma::Range]) -> usize {
+    let len: usize = areas.iter().map(ExactSizeIterator::len).sum();
+    len - millpond_mmu::present_bytes(areas.iter().cloned()).unwrap_or(0)
 }
 
 /// Returns how many bytes the process may have in memory beside what it has, what counts as if it were there, and what
@@ -183,9 +181,7 @@ fn workers() -> usize {
 
 /// Returns the number of bytes that the process has in memory.
 fn in_memory() -> Option<usize> {
-    let mut text = [0u8; 128];
-    let line = core::str::from_utf8(words::read_path(c"/proc/self/statm", &mut text)?).ok()?;
-    let pages: usize = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    let [pages] = words::statm([1])?;
     Some(pages * vma::PAGE)
 }
 
@@ -210,7 +206,8 @@ mod tests {
             // SAFETY: the page is in the mapping that was made above.
             unsafe { ((start + page * vma::PAGE) as *mut u8).write(1) };
         }
-        let absent = absent_bytes(&(start..start + LEN));
+        let area = start..start + LEN;
+        let absent = absent_bytes(&[area]);
         // SAFETY: nobody else knows of the mapping.
         unsafe { raw::munmap(start, LEN) }.unwrap();
         assert!(

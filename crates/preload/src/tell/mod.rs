@@ -75,15 +75,11 @@ fn budget() -> Option<u64> {
 /// Returns the bytes that are left of a budget.
 fn left(budget: u64) -> u64 {
     const PAGE: u64 = crate::vma::PAGE as u64;
-    let mut text = [0; 128];
-    let resident = words::read_path(c"/proc/self/statm", &mut text).and_then(|text| {
-        let pages = text.split(|&byte| byte == b' ').nth(1)?;
-        words::number(pages)
-    });
+    let resident = words::statm([1]).map_or(0, |[pages]| pages as u64);
     let kept = space::get().map_or(0, |space| {
         let vm = space.stats().vm;
         vm.nr_lazyfree + vm.nr_free_frames
     });
-    let used = resident.unwrap_or(0).saturating_sub(kept) * PAGE;
+    let used = resident.saturating_sub(kept) * PAGE;
     budget.saturating_sub(used)
 }

@@ -54,19 +54,17 @@ fn main() -> ExitCode {
         remaps: args.remaps,
         ..Options::default()
     };
-    let mut total = Coverage::default();
+    let mut results = Results::default();
     if let Some(seed) = args.seed {
         let run = run(seed, options);
         if !args.quiet {
             run.log.lines().for_each(|line| println!("{line}"));
         }
-        return finish(tell(&run, &args, &mut total), &total);
+        results.add(&run, &args);
+        return results.finish();
     }
-    if args.fixed {
-        let passed = run_each(seeds::FIXED, options, |run| tell(&run, &args, &mut total));
-        if !passed {
-            return finish(false, &total);
-        }
+    if args.fixed && !run_each(seeds::FIXED, options, |run| results.add(&run, &args)) {
+        return results.finish();
     }
     if let Some(secs) = args.fresh {
         let now = SystemTime::now()
@@ -76,46 +74,64 @@ fn main() -> ExitCode {
         let end = Instant::now() + Duration::from_secs(secs);
         // These seeds are short enough to type, and produce every kind of world.
         let fresh = iter::repeat_with(|| rng.word() % SEEDS).take_while(|_| Instant::now() < end);
-        if !run_each(fresh, options, |run| tell(&run, &args, &mut total)) {
-            return finish(false, &total);
-        }
+        run_each(fresh, options, |run| results.add(&run, &args));
     }
-    finish(true, &total)
+    results.finish()
 }
 
-/// Prints the result of a run, and returns false if the run failed.
-fn tell(run: &Run, args: &Args, total: &mut Coverage) -> bool {
-    total.add(&run.coverage);
-    let Some(failure) = &run.failure else {
-        println!(
-            "seed {}: passed, {} events in {} steps",
-            run.seed, run.events, run.steps
-        );
-        return true;
-    };
-    println!("{}", run.log.about(failure.page, 60));
-    println!(
-        "seed {}: FAILED after {} events: {}",
-        run.seed, run.events, failure.what
-    );
+/// What the runs so far have shown.
+#[derive(Default)]
+struct Results {
+    total: Coverage,
+    /// For each run that failed, the sentence that says how, and the command that replays it.
+    failures: Vec<String>,
+}
+
+impl Results {
+    /// Prints the result of a run, and returns false if the run failed.
+    fn add(&mut self, run: &Run, args: &Args) -> bool {
+        self.total.add(&run.coverage);
+        let Some(failure) = &run.failure else {
+            println!(
+                "seed {}: passed, {} events in {} steps",
+                run.seed, run.events, run.steps
+            );
+            return true;
+        };
+        println!("{}", run.log.about(failure.page, 60));
+        self.failures.push(format!(
+            "seed {}: FAILED after {} events: {}\n{}",
+            run.seed,
+            run.events,
+            failure.what,
+            replay(run.seed, args)
+        ));
+        false
+    }
+
+    /// Prints what was seen, and then, as the last lines, what failed: these are the lines that a log always keeps.
+    fn finish(&self) -> ExitCode {
+        print!("seen:\n{}", self.total);
+        for failure in &self.failures {
+            println!("{failure}");
+        }
+        if self.failures.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The command that replays a seed with the options of this run.
+fn replay(seed: u64, args: &Args) -> String {
     let option =
         |name, value: Option<u32>| value.map_or(String::new(), |n| format!(" --{name} {n}"));
-    println!(
-        "replay: cargo run --profile checked -p millpond-sim -- {} --events {} --check-every 1{}{}{}",
-        run.seed,
+    format!(
+        "replay: cargo run --profile checked -p millpond-sim -- {seed} --events {} --check-every 1{}{}{}",
         args.events,
         option("freeing", args.freeing),
         option("snapshots", args.snapshots),
         option("remaps", args.remaps)
-    );
-    false
-}
-
-fn finish(passed: bool, total: &Coverage) -> ExitCode {
-    print!("seen:\n{total}");
-    if passed {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    )
 }

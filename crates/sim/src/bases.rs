@@ -19,7 +19,7 @@ use crate::world::World;
 
 /// Take-outs that may be refused while a base is merged.
 const PATIENCE: u64 = 64;
-/// How often a merge asks for memory before it is abandoned.
+/// How often a merge asks for memory without handing anything over before it is abandoned.
 const MAX_RECLAIMS: u32 = 200;
 
 /// The state of the base of a region that was detached.
@@ -178,11 +178,12 @@ impl World {
                             reclaims: reclaims + 1,
                         }
                     }
+                    // A pool of few places takes a large base over in hundreds of rounds.
                     Reply::More { from } => End::Merge {
                         base,
                         from,
                         refused,
-                        reclaims,
+                        reclaims: 0,
                     },
                     Reply::Detached { .. } => {
                         self.count_snapshot("merged");

@@ -5,7 +5,7 @@
 //! core.)
 
 /// The fixed list.
-pub const FIXED: [u64; 102] = [
+pub const FIXED: [u64; 103] = [
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24,
     // A thread that wants to drop a region waited for one that stays under siege: the simulator's own mistake.
     11_028_227,
@@ -16,6 +16,7 @@ pub const FIXED: [u64; 102] = [
     // An overwrite announced for what was being read, when the read failed.
     13_178_127, // Poison beside a vectored free of ranges that overlap: the oracle's own mistake.
     1048,       // A merge that waits for places in the pool, with memory to spare.
+    18_102_944, // Such a merge of a large base, abandoned although it went on: the simulator's own mistake.
     489_093,    // Bases that end one after the other.
     257, 294, // Moves of losses, beside what is given back, and of what is pinned.
     57, 59, 97, 130, 204, 25, 50, 376, 394, // Pins that outlast a purge.

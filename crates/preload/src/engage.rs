@@ -1,9 +1,9 @@
 //! Engaging: a process that may wait pays for Millpond only when its memory comes near the budget.
 //!
-//! With `--engage needed` a process begins *dormant*. Its mappings lie in the space, as always, and the account of
-//! them is kept, but the kernel backs them: there is no userfaultfd, no filter, no thread, no store. Only the signals
-//! of faults are ours from the start, and a few descriptors are in reserve. The process *engages* once, from a call
-//! of its own, and is from then on as if it had been managed from its start.
+//! By default (`--engage needed`) a process begins *dormant*. Its mappings lie in the space, as always, and the account
+//! of them is kept, but the kernel backs them: there is no userfaultfd, no filter, no thread, no store. Only the
+//! signals of faults are ours from the start, and a few descriptors are in reserve. The process *engages* once, from a
+//! call of its own, and is from then on as if it had been managed from its start.
 //!
 //! *When.* The process has a lease: it may map so many bytes before anybody looks. When they are used up, the kernel
 //! is asked what the process could have in memory at most: all that it may write to, written or not, what it has of

@@ -75,7 +75,7 @@ impl Default for Settings {
             ram: None,
             store: StoreChoice::Auto,
             delivery: DeliveryChoice::Auto,
-            engage: Engage::Start,
+            engage: Engage::Needed,
             order: OrderPolicy::Adaptive { max: Order::MAX },
             on_store_full: OnStoreFull::Exceed,
             lazy_purge: Switch::On,

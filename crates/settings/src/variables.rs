@@ -179,7 +179,7 @@ pub static TABLE: [Variable; 23] = [
         name: "MILLPOND_ENGAGE",
         sets: "--engage",
         values: "start or needed",
-        default: "start",
+        default: "needed",
         ..of_run(Setting {
             read: |settings, value| put(&mut settings.engage, word(value)),
             write: |settings| Some(text(settings.engage)),

@@ -129,9 +129,9 @@ words! {
     /// When a process begins to be managed.
     enum Engage: "time to engage" {
         /// At its start
-        #[default]
         Start = "start",
         /// When its memory comes near the budget
+        #[default]
         Needed = "needed",
     }
 

@@ -68,8 +68,8 @@ pub struct RunArgs {
     /// When each process begins to be managed
     ///
     /// With `needed` a process is left to the kernel until its memory comes near the budget, or until it makes a call
-    /// that could not be served later. Then it engages, once.
-    #[arg(long, value_name = "WHEN", default_value = "start", value_parser = words::<Engage>([]))]
+    /// that could not be served later. Then it engages, once. With `start` it is managed from its first instruction.
+    #[arg(long, value_name = "WHEN", default_value = "needed", value_parser = words::<Engage>([]))]
     pub(crate) engage: Engage,
     /// How many pages are brought in and evicted together
     ///
@@ -257,14 +257,14 @@ mod tests {
 
     #[test]
     fn each_option_is_a_setting() {
-        let options = "--store=file:/x --file-max=1M --delivery=handler --engage=needed --on-store-full=abort \
+        let options = "--store=file:/x --file-max=1M --delivery=handler --engage=start --on-store-full=abort \
                        --force-tmpfs --encrypt --order=4 --lazy-purge=off --tell=machine";
         let options: Vec<_> = options.split_whitespace().collect();
         let wanted = Settings {
             ram: Some(64 << 20),
             store: StoreChoice::File(Some("/x".into())),
             delivery: DeliveryChoice::Handler,
-            engage: Engage::Needed,
+            engage: Engage::Start,
             order: "4".parse().unwrap(),
             on_store_full: OnStoreFull::Abort,
             lazy_purge: Switch::Off,

@@ -192,13 +192,14 @@ fn the_report_says_why_a_process_engaged() {
             ", as its memory might not have fit",
         ),
     ] {
-        let options = ["--engage", "needed", "--report", "text"];
+        let options = ["--report", "text"];
         let ran = run_in("64M", &directory, &options, script);
         let text = String::from_utf8_lossy(&ran.stderr).into_owned();
         let line = text.lines().find(|line| line.starts_with("  managed "));
         assert!(line.is_some_and(|line| line.contains(wanted)), "{text}");
     }
-    let ran = run_in("64M", &directory, &["--report", "text"], "print(1)");
+    let options = ["--engage", "start", "--report", "text"];
+    let ran = run_in("64M", &directory, &options, "print(1)");
     let text = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert!(!text.contains("  managed "), "{text}");
 }

@@ -39,7 +39,7 @@ enum Part {
 }
 
 impl Parts for Part {
-    const SCHEMA: &'static str = "millpond-bench-start/2";
+    const SCHEMA: &'static str = "millpond-bench-start/3";
 
     fn units(_order: &str) -> String {
         "times are µs a process".to_owned()
@@ -56,11 +56,13 @@ pub struct Sizes {
 }
 
 sides! {
-    /// Who serves the faults of the processes. The names of the sides are values of `--delivery`.
+    /// Who serves the faults of the processes.
     pub enum Side {
         /// Millpond's handler
         Handler,
-        /// Millpond, in the faulting thread
+        /// Millpond, in the faulting thread, from the start
+        FromStart,
+        /// Millpond, in the faulting thread, once it is needed
         Direct,
         /// The kernel
         Kernel,
@@ -95,6 +97,7 @@ pub fn start(args: &StartArgs) -> Result<u8, BenchError> {
         let mut sides = vec![Side::Kernel];
         for (side, delivery) in [
             (Side::Direct, DeliveryChoice::Direct),
+            (Side::FromStart, DeliveryChoice::Direct),
             (Side::Handler, DeliveryChoice::Handler),
         ] {
             let what = format!("processes by {side}");
@@ -107,7 +110,12 @@ pub fn start(args: &StartArgs) -> Result<u8, BenchError> {
             if side == Side::Kernel {
                 return bench.workers.measure(&job, None);
             }
-            let command = under_run::command(RAM, &["--delivery", &side.to_string()], &job)?;
+            let options = match side {
+                Side::Handler => ["--delivery=handler", "--engage=start"],
+                Side::FromStart => ["--delivery=direct", "--engage=start"],
+                _ => ["--delivery=direct", "--engage=needed"],
+            };
+            let command = under_run::command(RAM, &options, &job)?;
             bench.workers.measure_command(command, None)
         })?;
         let heading = format!("{} times {PROGRAM}, one after the other", sizes.times);

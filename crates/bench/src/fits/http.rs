@@ -21,10 +21,7 @@ const SIZES: [usize; 2] = [1, 64];
 /// # Errors
 /// When the server cannot be started, or fails.
 pub fn work(place: &Place<'_>) -> Result<Outcome, Failure> {
-    let bodies = SIZES.map(body);
-    for (number, body) in bodies.iter().enumerate() {
-        fs::write(place.directory().join(number.to_string()), body)?;
-    }
+    let bodies = bodies(place)?;
     // With port 0 the server chooses a port and prints it; with `-u` it prints at once.
     let arguments = ["-u", "-m", "http.server", "--bind", "127.0.0.1", "0"].map(OsStr::new);
     let mut started = place.start(&programs_here::find(PROGRAM)?, &arguments)?;
@@ -32,15 +29,35 @@ pub fn work(place: &Place<'_>) -> Result<Outcome, Failure> {
     BufReader::new(started.output()?).read_line(&mut line)?;
     let port =
         port(&line).ok_or_else(|| format!("{PROGRAM} says `{}` for its port", line.trim_end()))?;
+    let (seconds, wrong) = ask(port, place.sizes().times(REQUESTS), &bodies)?;
+    let ended = started.end()?;
+    place.outcome(seconds, &ended, wrong)
+}
+
+/// Writes the files that are requested, called 0 and 1, and returns their contents.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn bodies(place: &Place<'_>) -> Result<[Vec<u8>; 2], Failure> {
+    let bodies = SIZES.map(body);
+    for (number, body) in bodies.iter().enumerate() {
+        fs::write(place.directory().join(number.to_string()), body)?;
+    }
+    Ok(bodies)
+}
+
+/// Requests the files, one after the other. Returns the time in seconds, and how many answers were wrong.
+///
+/// # Errors
+/// When the server does not answer.
+pub fn ask(port: u16, requests: u32, bodies: &[Vec<u8>; 2]) -> Result<(f64, u64), Failure> {
     let mut wrong = 0;
     let clock = Instant::now();
-    for request in 0..place.sizes().times(REQUESTS) as usize {
+    for request in 0..requests as usize {
         let which = request % bodies.len();
         wrong += u64::from(!answer(port, which)?.ends_with(&bodies[which]));
     }
-    let seconds = clock.elapsed().as_secs_f64();
-    let ended = started.end()?;
-    place.outcome(seconds, &ended, wrong)
+    Ok((clock.elapsed().as_secs_f64(), wrong))
 }
 
 fn body(pages: usize) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! The measured process: it starts the part's program on one side, and times the work.
 
 use crate::error::{Failure, Skip};
-use crate::fits::{Part, Side, heap, http, redis, sqlite};
+use crate::fits::{Part, Side, commands, heap, http, nginx, redis, sqlite};
 use crate::outcome::{highest, outcome};
 use crate::programs_here;
 use crate::worker::tie;
@@ -9,9 +9,15 @@ use millpond_cli::{run, sibling};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+/// The maximum time until a server listens.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Sizes of one measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
@@ -75,6 +81,8 @@ pub fn can_run(part: Part) -> Result<(), Skip> {
         Part::HeapReads => &[],
         Part::Sqlite => &[sqlite::PROGRAM],
         Part::Http => &[http::PROGRAM],
+        Part::Nginx => &[nginx::PROGRAM],
+        part => commands::of(part).map_or(&[], |command| command.programs),
     };
     wanted
         .iter()
@@ -93,6 +101,11 @@ pub fn work(task: &Task) -> Result<Outcome, Failure> {
         Part::HeapReads => heap::work(&place),
         Part::Sqlite => sqlite::work(&place),
         Part::Http => http::work(&place),
+        Part::Nginx => nginx::work(&place),
+        part => {
+            let command = commands::of(part).ok_or("no such part")?;
+            commands::work(&place, &command)
+        }
     }
 }
 
@@ -145,10 +158,11 @@ impl<'a> Place<'a> {
     }
 
     fn command(&self, program: &Path) -> Result<Command, Failure> {
-        let delivery = match self.task.side {
+        let (delivery, engage) = match self.task.side {
             Side::Plain => return Ok(Command::new(program)),
-            Side::Handler => "handler",
-            Side::Direct => "direct",
+            Side::Handler => ("handler", "start"),
+            Side::FromStart => ("direct", "start"),
+            Side::Direct => ("direct", "needed"),
         };
         let mut command = Command::new(sibling::find(sibling::MILLPOND)?);
         command
@@ -156,6 +170,8 @@ impl<'a> Place<'a> {
                 "run",
                 "--delivery",
                 delivery,
+                "--engage",
+                engage,
                 "--ram",
                 &self.task.sizes.ram.to_string(),
             ])
@@ -177,7 +193,7 @@ impl<'a> Place<'a> {
     pub fn outcome(&self, seconds: f64, ended: &Ended, wrong: u64) -> Result<Outcome, Failure> {
         let store_bytes = match self.task.side {
             Side::Plain => 0,
-            Side::Handler | Side::Direct => {
+            Side::Handler | Side::FromStart | Side::Direct => {
                 let text =
                     std::fs::read(self.report()).map_err(|error| format!("no report: {error}"))?;
                 let report: serde_json::Value = serde_json::from_slice(&text)?;
@@ -196,6 +212,31 @@ impl<'a> Place<'a> {
             wrong,
         })
     }
+}
+
+/// A port that is free now. If another program takes it first, the server that is to have it ends with an error.
+///
+/// # Errors
+/// When there is none.
+pub fn free_port() -> Result<u16, Failure> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// Waits until a server listens.
+///
+/// # Errors
+/// When it ends first, or takes too long.
+pub fn wait_for(server: &mut Started, name: &str, port: u16) -> Result<(), Failure> {
+    let until = Instant::now() + PATIENCE;
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+        server.check()?;
+        if Instant::now() > until {
+            return Err(format!("{name} does not listen at port {port}").into());
+        }
+        sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 /// A running program. It is ended when this is dropped.

@@ -10,6 +10,11 @@
 //! | `heap_reads` | a program that reads a file from the page cache into its heap, 4 KiB per call, as `dd` does |
 //! | `sqlite` | sqlite3, which fills, changes and queries a database in a file |
 //! | `http` | requests to python's `http.server`, which serves each in a new thread |
+//! | `nginx` | the same requests to nginx |
+//! | `make` | make, which compiles small C files, two at a time |
+//! | `script` | a shell's loop, which starts a command in each round |
+//! | `tests` | python's unittest over files of small tests |
+//! | `node`, `java` | text and maps in a JavaScript engine and in a JVM |
 //!
 //! The start and end of servers are not timed. The output or answers of each program are compared with the expected
 //! ones. The disk is not measured: sqlite3 does not wait for it (`synchronous=off`).
@@ -17,9 +22,11 @@
 //! A ratio is the time of the program by itself divided by its time under Millpond: 1 means the same time, and less
 //! than 1 means slower.
 
+mod commands;
 mod heap;
 mod http;
 mod job;
+mod nginx;
 mod redis;
 mod sqlite;
 
@@ -58,10 +65,22 @@ pub enum Part {
     Sqlite,
     /// Requests to python's HTTP server
     Http,
+    /// Requests to nginx
+    Nginx,
+    /// make -j2 of small C files
+    Make,
+    /// A shell's loop over small commands
+    Script,
+    /// Small tests in python
+    Tests,
+    /// Text and maps in node
+    Node,
+    /// Text and maps in a JVM
+    Java,
 }
 
 impl Parts for Part {
-    const SCHEMA: &'static str = "millpond-bench-fits/2";
+    const SCHEMA: &'static str = "millpond-bench-fits/3";
 
     fn units(_order: &str) -> String {
         "times are seconds".to_owned()
@@ -75,6 +94,8 @@ sides! {
         Plain,
         /// `millpond run --delivery handler`
         Handler,
+        /// `millpond run --delivery direct --engage start`
+        FromStart,
         /// `millpond run --delivery direct`
         Direct,
     }
@@ -98,6 +119,7 @@ fn measure(bench: &mut Bench, part: Part, args: &FitsArgs) -> Result<(), BenchEr
     let mut sides = vec![Side::Plain];
     for (side, delivery) in [
         (Side::Handler, DeliveryChoice::Handler),
+        (Side::FromStart, DeliveryChoice::Direct),
         (Side::Direct, DeliveryChoice::Direct),
     ] {
         let what = format!("{} by {side}", name(&part));
@@ -111,6 +133,12 @@ fn measure(bench: &mut Bench, part: Part, args: &FitsArgs) -> Result<(), BenchEr
         Part::HeapReads => "reads of 4 KiB into the heap",
         Part::Sqlite => "sqlite3 with a database in a file",
         Part::Http => "requests to python's HTTP server",
+        Part::Nginx => "requests to nginx",
+        Part::Make => "make -j2 of small C files",
+        Part::Script => "a shell's loop over small commands",
+        Part::Tests => "small tests in python",
+        Part::Node => "text and maps in node",
+        Part::Java => "text and maps in a JVM",
     };
     let heading = format!("{what}, in {}", Human(sizes.ram));
     let job = |side| Job::Fits(Task { part, side, sizes });

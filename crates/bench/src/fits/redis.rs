@@ -1,14 +1,13 @@
 //! `redis_set` and `redis_get`: a redis-server, and redis-benchmark with 50 clients, which runs without Millpond.
 
 use crate::error::Failure;
-use crate::fits::job::{Outcome, Place, Started};
+use crate::fits::job::{Outcome, Place, Started, free_port, wait_for};
 use crate::programs_here;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The server's name.
 pub const SERVER: &str = "redis-server";
@@ -17,8 +16,6 @@ pub const CLIENT: &str = "redis-benchmark";
 const REQUESTS: u32 = 200_000;
 /// The number of different keys.
 const KEYS: u32 = 100_000;
-/// The maximum time until a server listens.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Times SET.
 ///
@@ -49,10 +46,7 @@ struct Server {
 
 impl Server {
     fn start(place: &Place<'_>) -> Result<Self, Failure> {
-        // The port is free now; if another program takes it first, the server ends with an error.
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
-            .local_addr()?
-            .port();
+        let port = free_port()?;
         let number = port.to_string();
         let arguments = [
             "--bind",
@@ -66,14 +60,7 @@ impl Server {
         ];
         let arguments = arguments.map(OsStr::new);
         let mut started = place.start(&programs_here::find(SERVER)?, &arguments)?;
-        let until = Instant::now() + PATIENCE;
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            started.check()?;
-            if Instant::now() > until {
-                return Err(format!("{SERVER} does not listen at port {port}").into());
-            }
-            sleep(Duration::from_millis(5));
-        }
+        wait_for(&mut started, SERVER, port)?;
         Ok(Self { started, port })
     }
 

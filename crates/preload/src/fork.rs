@@ -29,8 +29,8 @@ use crate::signals::Blocked;
 use crate::stack_switch::on_large_stack;
 use crate::vma::{self, Kind, PAGE};
 use crate::{
-    atfork, descriptors, engage, exit, first_thread, guard, init, internal_alloc, linker, malloc,
-    mremap, raw, record, report, rights, space, stack_switch, threads,
+    atfork, descriptors, engage, exit, first_thread, guard, init, internal_alloc, jemalloc, linker,
+    malloc, mremap, raw, record, report, rights, space, stack_switch, threads,
 };
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int, c_void};
@@ -334,6 +334,7 @@ fn child(made: Made) {
     guard::signals::after_fork_in_child();
     rights::after_fork_in_child();
     engage::after_fork_in_child();
+    jemalloc::after_fork_in_child();
     on_large_stack(move || {
         // SAFETY: the VMA lock has been held since before the fork.
         let counted = unsafe { &*UNDERWAY.0.get() }.as_ref().map_or(0, |fork| {

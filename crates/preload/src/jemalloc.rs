@@ -55,7 +55,10 @@
 //! memory until it is reused; the limit is at least 64 MiB (1.5 ms of zeroing) and at most 256 MiB (6 ms). Where
 //! purging discards, giving up costs nothing extra, so we give up all extents that the space frees in the background.
 //!
-//! [`crate::decay`] decides how long pages stay dirty.
+//! [`crate::decay`] decides how long pages stay dirty. But when the last thread of an arena ends, jemalloc purges all
+//! that is dirty there. A program that creates a thread for each request then touches the same buffers anew in each:
+//! python's `http.server` had 27 faults a request. So once all arenas exist, each counts one thread more than it has
+//! ([`keep_dirty`]).
 
 use crate::decay::{self, CALM_MS};
 use crate::stack_switch::on_safe_stack;
@@ -63,6 +66,8 @@ use crate::vma::{self, PAGE};
 use crate::{engage, mprotect, realloc, space};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_uint, c_void};
+#[cfg(not(test))]
+use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 use millpond::space::Space;
 use std::io::Write;
@@ -124,6 +129,45 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 /// Whether the arena for large allocations has yet to be created.
 static LARGE_TO_COME: AtomicBool = AtomicBool::new(false);
 
+/// Whether each arena counts a thread that does not exist.
+static KEEPS_DIRTY: AtomicBool = AtomicBool::new(false);
+
+/// Has each arena count one thread more, so that none ever loses its last one. jemalloc chooses the arena with the
+/// fewest threads, so their order is as before. For that all arenas must exist, and have the same surplus: otherwise it
+/// would create one without our hooks.
+#[cfg(not(test))]
+#[cold]
+fn keep_dirty(count: u32) {
+    /// jemalloc's `MALLOCX_ARENA_LIMIT`.
+    const MOST: usize = 4095;
+    unsafe extern "C" {
+        static _rjem_je_arenas: [AtomicPtr<c_void>; MOST];
+        fn _rjem_je_arena_nthreads_inc(arena: *mut c_void, internal: bool);
+    }
+    if KEEPS_DIRTY.swap(true, Relaxed) {
+        return;
+    }
+    // SAFETY: jemalloc defines the array so, and it writes its elements atomically.
+    let arenas = unsafe { &_rjem_je_arenas };
+    for arena in arenas.iter().take(count as usize) {
+        let arena = arena.load(Acquire);
+        if !arena.is_null() {
+            // SAFETY: an arena lives as long as the process, and its count is atomic.
+            unsafe { _rjem_je_arena_nthreads_inc(arena, false) };
+        }
+    }
+}
+
+#[cfg(test)]
+fn keep_dirty(_: u32) {
+    KEEPS_DIRTY.store(true, Relaxed);
+}
+
+/// Called in a new child, in which jemalloc has counted its only thread.
+pub fn after_fork_in_child() {
+    KEEPS_DIRTY.store(false, Relaxed);
+}
+
 /// Keeps huge pages out of jemalloc's map of addresses to extents, which is sparsely used.
 #[cfg(not(test))]
 fn decline_huge_pages() {
@@ -182,6 +226,8 @@ pub fn before_thread() {
         // If this fails, jemalloc creates the arena itself, without hooks.
         let _ = set_hooks(arena);
         decay::arena_made();
+    } else if count > 0 && !KEEPS_DIRTY.load(Relaxed) {
+        keep_dirty(count);
     }
 }
 

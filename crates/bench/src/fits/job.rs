@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[group(skip)]
 pub struct Sizes {
     /// The budget of each program, large enough for all of its memory
-    #[arg(long, default_value = "512M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
+    #[arg(long, default_value = "2G", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub ram: u64,
     /// The amount of work of each program, in percent of the default
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "PERCENT")]
@@ -172,6 +172,8 @@ impl<'a> Place<'a> {
                 delivery,
                 "--engage",
                 engage,
+                "--tell",
+                "machine",
                 "--ram",
                 &self.task.sizes.ram.to_string(),
             ])

@@ -16,6 +16,9 @@
 //! | `tests` | python's unittest over files of small tests |
 //! | `node`, `java` | text and maps in a JavaScript engine and in a JVM |
 //!
+//! Programs that ask how much memory there is are told of the machine's: told of their budget, node and JVMs have
+//! smaller heaps, and collect garbage more often, as they would in a container of that size.
+//!
 //! The start and end of servers are not timed. The output or answers of each program are compared with the expected
 //! ones. The disk is not measured: sqlite3 does not wait for it (`synchronous=off`).
 //!

@@ -335,6 +335,7 @@ fn child(made: Made) {
     rights::after_fork_in_child();
     engage::after_fork_in_child();
     jemalloc::after_fork_in_child();
+    guard::children::apart::after_fork_in_child();
     on_large_stack(move || {
         // SAFETY: the VMA lock has been held since before the fork.
         let counted = unsafe { &*UNDERWAY.0.get() }.as_ref().map_or(0, |fork| {

@@ -11,6 +11,7 @@
 //! the C library writes to in a child process before a fork handler can run. They have a header with their size,
 //! because C's `free` does not pass one. There is only one range, so an address tells who owns a pointer.
 
+use crate::guard::children::apart;
 use crate::lock::RawLock;
 use crate::raw;
 use crate::signals::Blocked;
@@ -265,7 +266,7 @@ pub fn allocate(size: usize, align: usize) -> *mut u8 {
     let Some(total) = size.checked_add(align).and_then(|n| n.checked_add(HEADER)) else {
         return null_mut();
     };
-    let _blocked = Blocked::new();
+    let _blocked = (!apart::has_blocked()).then(Blocked::new);
     // SAFETY: any size may be requested.
     let start = INTERNAL
         .with(|heap| unsafe { heap.c_malloc(total) })
@@ -310,7 +311,7 @@ pub unsafe fn size_of_block(block: *const u8) -> usize {
 pub unsafe fn release(block: *mut u8) {
     // SAFETY: `allocate` wrote a header before every block.
     let start = unsafe { block.cast::<[usize; 2]>().sub(1).read()[0] } as *mut u8;
-    let _blocked = Blocked::new();
+    let _blocked = (!apart::has_blocked()).then(Blocked::new);
     // SAFETY: `start` is the address that dlmalloc returned.
     let _ = INTERNAL.with(|heap| unsafe { heap.c_free(start) });
 }

@@ -15,7 +15,7 @@ exports! {
 
     [none: Thread]
     unsafe extern "C" fn setlocale(category: c_int, name: *const c_char) -> *mut c_char {
-        let _apart = (guard::has_signals() && !name.is_null()).then(Apart::begin);
+        let _apart = (guard::has_signals() && !name.is_null()).then(Apart::begin_blocked);
         // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
         unsafe { SETLOCALE.must()(category, name) }
     }
@@ -26,7 +26,7 @@ exports! {
         name: *const c_char,
         base: libc::locale_t,
     ) -> libc::locale_t {
-        let _apart = guard::has_signals().then(Apart::begin);
+        let _apart = guard::has_signals().then(Apart::begin_blocked);
         // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
         unsafe { NEWLOCALE.must()(mask, name, base) }
     }

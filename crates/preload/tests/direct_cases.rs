@@ -63,6 +63,7 @@ fn an_ordinary_user_needs_no_privilege() {
         .env("LD_PRELOAD", &copy)
         .env("MILLPOND_RAM", common::RAM);
     command.env_remove("MILLPOND_DELIVERY");
+    common::from_its_start(&mut command);
     let output = finish(command);
     assert!(output.status.success(), "{output:?}");
 }

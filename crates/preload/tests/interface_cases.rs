@@ -56,6 +56,7 @@ fn a_core_has_the_programs_memory_and_no_reservation() {
         ]);
         shell.arg(library()).arg(&program).args(more);
         shell.env("MILLPOND_RAM", RAM).current_dir(directory.path());
+        common::from_its_start(&mut shell);
         let output = finish(shell);
         if output.status.code() == Some(9) {
             println!("skipped: no limit on cores can be lifted here");

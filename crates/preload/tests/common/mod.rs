@@ -131,11 +131,15 @@ pub fn unasked(program: &Path) -> Command {
         .env("LD_PRELOAD", library())
         .env("MILLPOND_RAM", RAM)
         .env_remove("MILLPOND_DELIVERY");
-    // These tests are of managed processes. Another moment may be asked for.
+    from_its_start(&mut command);
+    command
+}
+
+/// Has a process managed from its start: these tests are of managed processes. Another moment may be asked for.
+pub fn from_its_start(command: &mut Command) {
     if std::env::var_os("MILLPOND_ENGAGE").is_none() {
         command.env("MILLPOND_ENGAGE", "start");
     }
-    command
 }
 
 /// Returns a command that runs under the library with faults served in the thread that faults.

@@ -107,13 +107,11 @@ pub fn start(args: &StartArgs) -> Result<u8, BenchError> {
         }
         let job = Job::Start(sizes);
         let rounds = bench.rounds::<_, Outcome>(&sides, |bench, side| {
-            if side == Side::Kernel {
-                return bench.workers.measure(&job, None);
-            }
             let options = match side {
-                Side::Handler => ["--delivery=handler", "--engage=start"],
-                Side::FromStart => ["--delivery=direct", "--engage=start"],
-                _ => ["--delivery=direct", "--engage=needed"],
+                Side::Kernel => return bench.workers.measure(&job, None),
+                Side::Handler => under_run::BY_HANDLER,
+                Side::FromStart => under_run::FROM_START,
+                Side::Direct => under_run::WHEN_NEEDED,
             };
             let command = under_run::command(RAM, &options, &job)?;
             bench.workers.measure_command(command, None)

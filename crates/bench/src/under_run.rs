@@ -6,6 +6,16 @@ use millpond_cli::run::{DeliveryChoice, library};
 use millpond_cli::sibling;
 use std::process::Command;
 
+/// Has a process managed from its first instruction. What measures Millpond's own work needs that: a process whose
+/// memory fits would otherwise be left to the kernel.
+pub const MANAGED: &str = "--engage=start";
+/// Millpond's handler serves the faults.
+pub const BY_HANDLER: [&str; 2] = ["--delivery=handler", MANAGED];
+/// The faulting thread serves its faults, from the start.
+pub const FROM_START: [&str; 2] = ["--delivery=direct", MANAGED];
+/// The faulting thread serves its faults, once the process's memory comes near the budget.
+pub const WHEN_NEEDED: [&str; 2] = ["--delivery=direct", "--engage=needed"];
+
 /// Checks that programs can be run here with this delivery.
 ///
 /// # Errors

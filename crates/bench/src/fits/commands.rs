@@ -8,9 +8,8 @@ use crate::fits::job::{Outcome, Place};
 use crate::programs_here;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
-use std::time::Instant;
 
 /// A command: what it needs, what it is given, and what it says.
 pub struct Command {
@@ -78,15 +77,7 @@ pub fn work(place: &Place<'_>, command: &Command) -> Result<Outcome, Failure> {
     let name = command.programs[0];
     let program = programs_here::find(name)?;
     let arguments: Vec<_> = command.arguments.iter().map(OsStr::new).collect();
-    let clock = Instant::now();
-    let mut started = place.start(&program, &arguments)?;
-    let mut said = String::new();
-    started.output()?.read_to_string(&mut said)?;
-    let ended = started.wait()?;
-    let seconds = clock.elapsed().as_secs_f64();
-    if !ended.status.success() {
-        return Err(format!("{name}: {}", ended.status).into());
-    }
+    let (seconds, said, ended) = place.run(name, &program, &arguments)?;
     let wrong = u64::from(said.lines().last() != Some(&*(command.answer)(times)));
     place.outcome(seconds, &ended, wrong)
 }

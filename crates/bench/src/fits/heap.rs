@@ -31,14 +31,10 @@ pub fn work(place: &Place<'_>) -> Result<Outcome, Failure> {
     let job = Job::FitsHeapReads(file, place.sizes().times(LAPS));
     let arguments = job.to_arguments()?;
     let program = std::env::current_exe()?;
-    let mut started = place.start(&program, &arguments.each_ref().map(OsStr::new))?;
-    let mut said = Vec::new();
-    started.output()?.read_to_end(&mut said)?;
-    let ended = started.wait()?;
-    if !ended.status.success() {
-        return Err(format!("the program that reads into its heap: {}", ended.status).into());
-    }
-    let (seconds, wrong): Found = serde_json::from_slice(&said)?;
+    let name = "the program that reads into its heap";
+    let arguments = arguments.each_ref().map(OsStr::new);
+    let (_, said, ended) = place.run(name, &program, &arguments)?;
+    let (seconds, wrong): Found = serde_json::from_str(&said)?;
     place.outcome(seconds, &ended, wrong)
 }
 

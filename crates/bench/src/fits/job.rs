@@ -4,11 +4,13 @@ use crate::error::{Failure, Skip};
 use crate::fits::{Part, Side, commands, heap, http, nginx, redis, sqlite};
 use crate::outcome::{highest, outcome};
 use crate::programs_here;
+use crate::under_run;
 use crate::worker::tie;
 use millpond_cli::{run, sibling};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
+use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -157,26 +159,41 @@ impl<'a> Place<'a> {
         })
     }
 
+    /// Runs a program of this name to its end. Returns the time from start to end in seconds, what it has printed, and
+    /// how it ended.
+    ///
+    /// # Errors
+    /// When the program cannot be started, or fails.
+    pub fn run(
+        &self,
+        name: &str,
+        program: &Path,
+        arguments: &[&OsStr],
+    ) -> Result<(f64, String, Ended), Failure> {
+        let clock = Instant::now();
+        let mut started = self.start(program, arguments)?;
+        let mut said = String::new();
+        started.output()?.read_to_string(&mut said)?;
+        let ended = started.wait()?;
+        let seconds = clock.elapsed().as_secs_f64();
+        match ended.status.success() {
+            true => Ok((seconds, said, ended)),
+            false => Err(format!("{name}: {}", ended.status).into()),
+        }
+    }
+
     fn command(&self, program: &Path) -> Result<Command, Failure> {
-        let (delivery, engage) = match self.task.side {
+        let options = match self.task.side {
             Side::Plain => return Ok(Command::new(program)),
-            Side::Handler => ("handler", "start"),
-            Side::FromStart => ("direct", "start"),
-            Side::Direct => ("direct", "needed"),
+            Side::Handler => under_run::BY_HANDLER,
+            Side::FromStart => under_run::FROM_START,
+            Side::Direct => under_run::WHEN_NEEDED,
         };
         let mut command = Command::new(sibling::find(sibling::MILLPOND)?);
         command
-            .args([
-                "run",
-                "--delivery",
-                delivery,
-                "--engage",
-                engage,
-                "--tell",
-                "machine",
-                "--ram",
-                &self.task.sizes.ram.to_string(),
-            ])
+            .args(["run", "--tell=machine", "--ram"])
+            .arg(self.task.sizes.ram.to_string())
+            .args(options)
             .arg("--report")
             .arg(self.report())
             .arg("--")

@@ -4,8 +4,6 @@ use crate::error::Failure;
 use crate::fits::job::{Outcome, Place};
 use crate::programs_here;
 use std::ffi::OsStr;
-use std::io::Read;
-use std::time::Instant;
 
 /// The program's name.
 pub const PROGRAM: &str = "sqlite3";
@@ -21,15 +19,7 @@ pub fn work(place: &Place<'_>) -> Result<Outcome, Failure> {
     let script = script(rows);
     let arguments = ["-batch".as_ref(), database.as_os_str(), OsStr::new(&script)];
     let program = programs_here::find(PROGRAM)?;
-    let clock = Instant::now();
-    let mut started = place.start(&program, &arguments)?;
-    let mut said = String::new();
-    started.output()?.read_to_string(&mut said)?;
-    let ended = started.wait()?;
-    let seconds = clock.elapsed().as_secs_f64();
-    if !ended.status.success() {
-        return Err(format!("{PROGRAM}: {}", ended.status).into());
-    }
+    let (seconds, said, ended) = place.run(PROGRAM, &program, &arguments)?;
     let wrong = u64::from(!said.ends_with(&answer(rows)));
     place.outcome(seconds, &ended, wrong)
 }

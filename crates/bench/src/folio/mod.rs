@@ -188,7 +188,7 @@ fn header(bench: &mut Bench, args: &FolioArgs) -> Result<(), BenchError> {
         };
         let purge = if run.lazy_purge { "on" } else { "off" };
         let order = order.to_string();
-        let options = ["--order", &order, "--lazy-purge", purge];
+        let options = [under_run::MANAGED, "--order", &order, "--lazy-purge", purge];
         let command = under_run::command(sizes.budget_bytes, &options, &job)?;
         bench.workers.measure_command(command, None)
     })?;

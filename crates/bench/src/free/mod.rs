@@ -118,7 +118,8 @@ fn unmap(bench: &mut Bench, args: &FreeArgs) -> Result<(), BenchError> {
     let rounds = bench.rounds::<_, unmap::Outcome>(&sides, |bench, side| match side {
         unmap::Side::Kernel => bench.workers.measure(&job, None),
         unmap::Side::Run => {
-            let command = under_run::command(sizes.ram(), &["--order", &order], &job)?;
+            let options = [under_run::MANAGED, "--order", &order];
+            let command = under_run::command(sizes.ram(), &options, &job)?;
             bench.workers.measure_command(command, None)
         }
     })?;

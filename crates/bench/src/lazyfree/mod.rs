@@ -148,7 +148,13 @@ fn ebizzy(bench: &mut Bench, args: &LazyFreeArgs) -> Result<(), BenchError> {
         let Some(purge) = run.allocator.purge() else {
             return bench.workers.measure(&job, None);
         };
-        let options = ["--lazy-purge", purge, "--delivery", delivery];
+        let options = [
+            under_run::MANAGED,
+            "--lazy-purge",
+            purge,
+            "--delivery",
+            delivery,
+        ];
         let command = under_run::command(sizes.budget_bytes, &options, &job)?;
         bench.workers.measure_command(command, None)
     })?;

@@ -24,24 +24,20 @@ const HAS_BLOCKED: usize = 1;
 /// Returns whether the calling thread currently allocates outside the space.
 #[inline]
 pub fn is_this_thread() -> bool {
-    COUNT.load(Relaxed) > 0 && is_listed()
+    COUNT.load(Relaxed) > 0 && (is_listed(0) || is_listed(HAS_BLOCKED))
 }
 
+/// Returns whether the calling thread is listed with this bit.
 #[cold]
-fn is_listed() -> bool {
-    let own = raw::thread_pointer();
-    THREADS
-        .iter()
-        .any(|thread| thread.load(Relaxed) & !HAS_BLOCKED == own)
+fn is_listed(bit: usize) -> bool {
+    let own = raw::thread_pointer() | bit;
+    THREADS.iter().any(|thread| thread.load(Relaxed) == own)
 }
 
 /// Returns whether the calling thread is one that has blocked all signals ([`Apart::begin_blocked`]).
 #[inline]
 pub fn has_blocked() -> bool {
-    COUNT.load(Relaxed) > 0 && {
-        let own = raw::thread_pointer() | HAS_BLOCKED;
-        THREADS.iter().any(|thread| thread.load(Relaxed) == own)
-    }
+    COUNT.load(Relaxed) > 0 && is_listed(HAS_BLOCKED)
 }
 
 /// Forgets the threads that a new child does not have. Otherwise a thread of its own with such a pointer would allocate

@@ -83,8 +83,8 @@ fn main() -> ExitCode {
 #[derive(Default)]
 struct Results {
     total: Coverage,
-    /// For each run that failed, the sentence that says how, and the command that replays it.
-    failures: Vec<String>,
+    /// How a run failed, and the command that replays it. No other run is looked at after it.
+    failure: Option<String>,
 }
 
 impl Results {
@@ -99,7 +99,7 @@ impl Results {
             return true;
         };
         println!("{}", run.log.about(failure.page, 60));
-        self.failures.push(format!(
+        self.failure = Some(format!(
             "seed {}: FAILED after {} events: {}\n{}",
             run.seed,
             run.events,
@@ -112,14 +112,11 @@ impl Results {
     /// Prints what was seen, and then, as the last lines, what failed: these are the lines that a log always keeps.
     fn finish(&self) -> ExitCode {
         print!("seen:\n{}", self.total);
-        for failure in &self.failures {
-            println!("{failure}");
-        }
-        if self.failures.is_empty() {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        }
+        let Some(failure) = &self.failure else {
+            return ExitCode::SUCCESS;
+        };
+        println!("{failure}");
+        ExitCode::FAILURE
     }
 }
 
